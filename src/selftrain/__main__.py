@@ -1,0 +1,3 @@
+from selftrain.cli import main
+
+main()

@@ -1,0 +1,249 @@
+"""The command line: words in, calls of the library out.
+
+Knows nothing of training; it imports torch only when a command needs it, so that ``--help`` answers at once.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from selftrain.errors import UserError
+
+app = typer.Typer(
+    name="selftrain",
+    help="Train an accurate image classifier from a handful of labels and a pile of unlabeled images.\n\n"
+    "First steps: 'selftrain demo' needs no data; 'selftrain train photos/ --labels labels.csv' trains on yours; "
+    "'selftrain predict RUN new/' labels new images.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode="rich",
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+class What(str, Enum):
+    methods = "methods"
+    datasets = "datasets"
+    backbones = "backbones"
+    settings = "settings"
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="Folder for the run folders, the table and the picture.")] = Path("demo"),
+    seeds: Annotated[int, typer.Option(min=1, help="How often each method is trained.")] = 3,
+) -> None:
+    """Compare supervised, FixMatch and DST on handwritten digits, 4 labels a class.
+
+    Needs no data and no network, and takes a few minutes on two cores. Run it again to go on where it was stopped.
+    """
+    from selftrain.demo import run_demo
+
+    run_demo(out, seeds)
+
+
+@app.command()
+def train(
+    data: Annotated[
+        str | None,
+        typer.Argument(
+            help="A folder of images, or a dataset's name such as 'digits'. Three layouts: "
+            "(1) labeled/<class>/*, unlabeled/** and perhaps test/<class>/*; "
+            "(2) train/<class>/*, test/<class>/* with --labels-per-class, a benchmark; "
+            "(3) any tree with --labels FILE.csv.",
+            show_default=False,
+        ),
+    ] = None,
+    labels: Annotated[
+        Path | None, typer.Option(help="CSV file with the columns path,label; images without a row are unlabeled.")
+    ] = None,
+    test: Annotated[Path | None, typer.Option(help="Folder of test images, a subfolder a class.")] = None,
+    method: Annotated[
+        str | None,
+        typer.Option(
+            help="What to train, with its options in brackets: fixmatch, 'dst(fixmatch(tau=0.9), worst=false)', "
+            "'dst(fixmatch, preset=paper)'. See 'selftrain list methods'.  [default: dst(fixmatch)]"
+        ),
+    ] = None,
+    backbone: Annotated[
+        str | None, typer.Option(help="lite0, wrn-28-2, or any timm model. See 'selftrain list backbones'.")
+    ] = None,
+    regime: Annotated[
+        str | None,
+        typer.Option(
+            help="scratch (random weights) or finetune (a pretrained backbone, trained whole). "
+            "Unset: scratch for wrn-* and digits, else finetune.",
+            metavar="scratch|finetune",
+        ),
+    ] = None,
+    labels_per_class: Annotated[
+        int | None, typer.Option(min=1, help="Keep this many labels of each class and hide the others.")
+    ] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Optimiser steps.")] = None,
+    seed: Annotated[int | None, typer.Option(min=0, help="Of initial weights, batches and augmentation.")] = None,
+    size: Annotated[int | None, typer.Option(min=8, help="Side in pixels of what the network sees.")] = None,
+    root: Annotated[Path | None, typer.Option(help="Folder that holds the datasets.")] = None,
+    set_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--set",
+            metavar="NAME=VALUE",
+            help="Any other setting, e.g. --set optim.lr=0.01 --set method.base.tau=0.9. "
+            "See 'selftrain list settings'.",
+        ),
+    ] = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder.  [default: runs/<data>-<method>-seed<n>]")] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with the run in --out; it ends as if never stopped.")
+    ] = False,
+    config: Annotated[Path | None, typer.Option(help="The config.yaml of an earlier run, to repeat it.")] = None,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Stop at an image that cannot be read instead of leaving it out.")
+    ] = False,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
+) -> None:
+    """Train a classifier on DATA and write a run folder.
+
+    The folder holds config.yaml (repeats the run), split.json (which images are labeled), metrics.jsonl, results.json,
+    checkpoints/, model/ and log.txt. Nothing is ever chosen on test data: the model is the last one.
+    """
+    from selftrain.settings import parse_assignment
+    from selftrain.training import train as run_training
+
+    run = run_training(
+        data,
+        labels=labels,
+        test=test,
+        method=method,
+        backbone=backbone,
+        regime=regime,
+        labels_per_class=labels_per_class,
+        steps=steps,
+        seed=seed,
+        size=size,
+        root=root,
+        settings=dict(parse_assignment(text) for text in set_ or []),
+        config=config,
+        out=out,
+        resume=resume,
+        strict=True if strict else None,
+        quiet=quiet,
+    )
+    if not quiet:
+        _print_measures(run.results, run.results["evaluated_on"])
+
+
+@app.command()
+def predict(
+    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    images: Annotated[Path, typer.Argument(help="A folder, searched with its subfolders, or one image.")],
+    output: Annotated[Path, typer.Option("-o", "--output", help="CSV file to write.")] = Path("predictions.csv"),
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Stop at an image that cannot be read instead of leaving it out.")
+    ] = False,
+) -> None:
+    """Label new images: a CSV file with path, label, confidence and a probability for each class."""
+    from selftrain.console import Reporter
+    from selftrain.run import Run
+
+    reporter = Reporter()
+    predictions = Run(run, reporter).predict(images, strict=strict)
+    predictions.save(output)
+    for error in predictions.unreadable[:5]:
+        reporter.warn(f"left out {error}")
+    left_out = f", {len(predictions.unreadable)} that cannot be read left out" if predictions.unreadable else ""
+    reporter.say(f"{len(predictions)} images labeled in {output}{left_out}")
+
+
+@app.command()
+def evaluate(
+    run: Annotated[Path, typer.Argument(help="A run folder.")],
+    data: Annotated[
+        str, typer.Argument(help="Labeled images: a folder of class folders, one with test/<class>/*, or a dataset.")
+    ],
+    root: Annotated[Path | None, typer.Option(help="Folder that holds the datasets.")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print every measure as JSON.")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Stop at an image that cannot be read instead of leaving it out.")
+    ] = False,
+) -> None:
+    """Accuracy of a trained model on labeled images, class by class."""
+    from selftrain import metrics
+    from selftrain.console import Reporter
+    from selftrain.run import Run
+
+    measures = Run(run, Reporter()).evaluate(data, root=root, strict=strict)
+    if as_json:
+        typer.echo(json.dumps(metrics.as_json(measures), indent=2, ensure_ascii=False))
+    else:
+        _print_measures(measures, data)
+
+
+@app.command("list")
+def list_(
+    what: Annotated[What, typer.Argument(help="What to list.")],
+    pattern: Annotated[str | None, typer.Argument(help="Only names like this: 'dst', 'resnet*', 'optim.*'.")] = None,
+) -> None:
+    """List methods (with every option), datasets, backbones, or settings."""
+    from selftrain import listing
+
+    console = Console()
+    for table in listing.tables(what.value, pattern):
+        console.print(table)
+
+
+def _print_measures(measures: dict[str, Any], where: str | None) -> None:
+    from rich.table import Table
+
+    console = Console()
+    if measures["accuracy"] is None:
+        console.print("Not evaluated: there is no test set (--test DIR) and no held-out label.")
+        return
+    table = Table(title=f"on {where}", show_header=False)
+    ratio = float(measures["imbalance_ratio"])
+    for name, value in (
+        ("accuracy", f"{100 * measures['accuracy']:.2f}"),
+        ("mean per class", f"{100 * measures['mean_per_class']:.2f}"),
+        ("worst fifth of the classes", f"{100 * measures['worst20_percent']:.2f}"),
+        (
+            "imbalance ratio of predictions",
+            "infinite: a class is never predicted" if ratio == float("inf") else f"{ratio:.2f}",
+        ),
+    ):
+        table.add_row(name, value)
+    console.print(table)
+    names = measures.get("classes")
+    if names:
+        per_class = Table("class", "accuracy")
+        for name, value in sorted(zip(names, measures["per_class"], strict=True), key=lambda pair: pair[1] or 0):
+            per_class.add_row(name, "-" if value is None else f"{100 * value:.1f}")
+        console.print(per_class)
+
+
+def main() -> None:
+    """Run the command line; errors that the user can put right take one line and exit code 2."""
+    try:
+        app()
+    except UserError as error:
+        Console(stderr=True).print(f"[red]error:[/red] {_escaped(str(error))}", highlight=False, soft_wrap=True)
+        sys.exit(2)
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+def _escaped(text: str) -> str:
+    from rich.markup import escape
+
+    return escape(" ".join(text.split()))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,89 @@
+"""What a person sees while a run goes on: lines, warnings, progress with the time left. The lines go to a log, too.
+
+Knows nothing of training: it is told numbers and words.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import (
+    BarColumn,
+    MofNCompleteColumn,
+    Progress,
+    ProgressColumn,
+    Task,
+    TextColumn,
+    TimeElapsedColumn,
+    TimeRemainingColumn,
+)
+from rich.text import Text
+
+
+class Speed(ProgressColumn):
+    """Steps (or images) a second."""
+
+    def __init__(self, unit: str):
+        super().__init__()
+        self.unit = unit
+
+    def render(self, task: Task) -> Text:
+        speed = task.finished_speed or task.speed
+        return Text("" if speed is None else f"{speed:,.1f} {self.unit}/s", style="progress.data.speed")
+
+
+class Reporter:
+    """Says things on standard error and, once there is a run folder, in its log. Quiet: the log alone."""
+
+    def __init__(self, quiet: bool = False):
+        self.console = Console(stderr=True, quiet=quiet, highlight=False)
+        self.log: Path | None = None
+        self._early: list[str] = []
+
+    def say(self, text: str, style: str = "") -> None:
+        self.console.print(text, style=style, markup=False, soft_wrap=True)
+        stamp = datetime.datetime.now().isoformat(sep=" ", timespec="seconds")
+        self._early.append(f"{stamp} {text}\n")
+        if self.log is not None:
+            with self.log.open("a", encoding="utf-8") as log:
+                log.writelines(self._early)
+            self._early.clear()
+
+    def warn(self, text: str) -> None:
+        self.say(f"warning: {text}", style="yellow")
+
+    @contextmanager
+    def progress(self, description: str, total: int, unit: str, start: int = 0) -> Iterator[Steps]:
+        """A progress bar with the time left; ``Steps.note`` changes the words at its end."""
+        with Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            Speed(unit),
+            TimeElapsedColumn(),
+            TextColumn("left"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[note]}"),
+            console=self.console,
+            transient=True,
+            refresh_per_second=4,
+        ) as bar:
+            task = bar.add_task(description, total=total, completed=start, note="")
+            yield Steps(bar, task)
+
+
+class Steps:
+    """A running progress bar."""
+
+    def __init__(self, bar: Progress, task: int):
+        self._bar, self._task = bar, task
+
+    def reach(self, done: int, total: int | None = None) -> None:
+        self._bar.update(self._task, completed=done, total=total)  # type: ignore[arg-type]
+
+    def note(self, text: str) -> None:
+        self._bar.update(self._task, note=text)  # type: ignore[arg-type]

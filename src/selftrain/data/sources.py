@@ -1,0 +1,696 @@
+"""DATA as the user names it (a folder, a label file, a dataset's name, arrays) made into one Corpus.
+
+Knows nothing of splits, views, methods or training; never guesses a label from what is not one of the three layouts.
+"""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import os
+import posixpath
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from selftrain.data.images import (
+    IMAGE_SUFFIXES,
+    ArrayImages,
+    FileImages,
+    Images,
+    UnreadableImage,
+    check_images,
+    find_images,
+    is_hidden,
+)
+from selftrain.errors import UserError, nearest
+
+__all__ = ["DATASETS", "Corpus", "DatasetSpec", "corpus_from_arrays", "load_corpus", "load_test_set"]
+
+Progress = Callable[[int, int], object]
+_Kept = tuple[Images, NDArray[np.int64], tuple[str, ...]]  # readable pictures, their classes, names of the skipped ones
+
+LAYOUTS = (
+    "labeled/<class>/* with unlabeled/**; or train/<class>/* with test/<class>/* and --labels-per-class N; "
+    "or any tree with --labels FILE.csv (path,label)"
+)
+
+
+@dataclass(frozen=True, eq=False)
+class Corpus:
+    """Every picture there is, and what is known of it. Training gets pictures and a split's labels, not this."""
+
+    name: str
+    """The folder's or the dataset's name."""
+    classes: tuple[str, ...]
+    """Class names, sorted (integer labels by value); a label is a position in it."""
+    images: Images
+    """The training pool: labeled and unlabeled pictures."""
+    labels: NDArray[np.int64]
+    """What training may know, one a picture; -1 is unlabeled. In a benchmark all of them: a split must hide most."""
+    truth: NDArray[np.int64]
+    """The true class where it is known, else -1. For observers only."""
+    test: Images | None = None
+    """The test set, where there is one."""
+    test_labels: NDArray[np.int64] | None = None
+    """Its classes."""
+    flip: bool = True
+    """Whether a mirrored picture keeps its meaning (not so for digits)."""
+    skipped: tuple[str, ...] = ()
+    """Names of files that were left out because they can't be read."""
+    is_benchmark: bool = False
+    """Whether ``labels`` holds labels that training must not see (layout 2, named datasets)."""
+
+    def __post_init__(self) -> None:
+        for field, images in (("labels", self.images), ("truth", self.images), ("test_labels", self.test)):
+            values = getattr(self, field)
+            if values is None and images is None:
+                continue
+            if values is None or images is None or np.shape(values) != (len(images),):
+                raise ValueError(f"{field} must hold one class a picture")
+            values = np.array(values, dtype=np.int64)
+            if len(values) and not (values.min() >= -1 and values.max() < len(self.classes)):
+                raise ValueError(f"{field} must be positions in the {len(self.classes)} classes, or -1")
+            object.__setattr__(self, field, values)
+
+    def __repr__(self) -> str:
+        known = int((self.labels >= 0).sum())
+        counts = f"{len(self.classes)} classes, {len(self.images)} images, {known} labels"
+        return f"Corpus({self.name!r}, {counts}, test {'none' if self.test is None else len(self.test)})"
+
+
+@dataclass(frozen=True)
+class DatasetSpec:
+    """A dataset that DATA may name."""
+
+    name: str
+    """What the user types."""
+    load: Callable[[Path | None], Corpus]
+    """Makes the corpus; takes the folder of datasets (``--root``), or None."""
+    note: str
+    """One line for ``selftrain list datasets``."""
+    flip: bool
+    """Whether a mirrored picture keeps its meaning."""
+    size: int
+    """The pictures' shorter side in pixels."""
+    channels: int
+    """1 (grey) or 3 (colour)."""
+
+
+def load_corpus(
+    data: str | os.PathLike[str],
+    *,
+    labels: str | os.PathLike[str] | None = None,
+    test: str | os.PathLike[str] | None = None,
+    root: str | os.PathLike[str] | None = None,
+    strict: bool = False,
+    check: str = "full",
+    progress: Progress | None = None,
+) -> Corpus:
+    """Find, check and sort out the pictures that ``data`` names.
+
+    ``data`` is a folder; or a name in ``DATASETS``; or the name of a folder inside ``root``. A folder has one of three
+    layouts, and images nested deeper in a class folder count for that class:
+
+    1. ``labeled/<class>/*``, ``unlabeled/**`` and optionally ``test/<class>/*``;
+    2. ``train/<class>/*`` and optionally ``test/<class>/*``: a benchmark, with every label known and to be hidden;
+    3. with ``labels``, any tree: images without a row in the file are unlabeled. Folder names mean nothing then
+       (``labeled/`` and ``train/`` included), with one exception: a top-level ``test`` folder with at least one
+       subfolder that has the name of a class is the test set and is kept out of the pool.
+
+    Parameters
+    ----------
+    labels
+        A CSV file, UTF-8, with the columns ``path`` and ``label``. Paths are relative to ``data``, or to the file's own
+        folder, or absolute inside ``data``.
+    test
+        A folder of class folders: the test set, instead of ``data``'s own. Where it lies inside ``data``, its images
+        are kept out of the pool.
+    root
+        The folder that datasets lie in.
+    strict
+        Stop at the first image that can't be read, instead of leaving it out (``Corpus.skipped``).
+    check
+        ``"full"`` decodes every file once, ``"header"`` looks at the headers only, ``"none"`` trusts the files.
+    progress
+        Called as ``progress(done, total)`` while files are checked.
+
+    Raises
+    ------
+    UserError
+        Whatever the user can put right, in one line.
+    """
+    checker = _Checker(strict, check, progress)
+    found = _resolve(data, root)
+    test_folder = None if test is None else Path(test)
+    if test_folder is not None and not test_folder.is_dir():
+        raise UserError(f"--test {test_folder}: no such folder; it must hold one folder a class.")
+    if isinstance(found, DatasetSpec):
+        if labels is not None:
+            raise UserError(f"--labels {labels}: goes with a folder of images, not with the dataset {found.name!r}.")
+        corpus = found.load(None if root is None else Path(root))
+        if test_folder is None:
+            return corpus
+        part = _class_folders(test_folder, classes=corpus.classes)
+        return _with_test(corpus, checker.keep_readable([part], corpus.classes)[0])
+
+    folder = found
+    if labels is not None:
+        classes, pool, test_part = _layout_csv(folder, Path(labels), test_folder)
+    else:
+        classes, pool, test_part = _layout_folders(folder, test_folder)
+    if len(classes) < 2:
+        where = labels if labels is not None else folder
+        raise UserError(f"{where}: only one class ({classes[0]}); at least two are needed to tell apart.")
+    parts = checker.keep_readable([pool] if test_part is None else [pool, test_part], classes)
+    images, known, skipped = parts[0]
+    corpus = Corpus(
+        name=folder.resolve().name,
+        classes=classes,
+        images=images,
+        labels=known,
+        truth=known,
+        skipped=skipped,
+        is_benchmark=labels is None and not (folder / "labeled").is_dir(),
+    )
+    return corpus if test_part is None else _with_test(corpus, parts[1])
+
+
+def _with_test(corpus: Corpus, part: _Kept) -> Corpus:
+    test, test_labels, skipped = part
+    return replace(corpus, test=test, test_labels=test_labels, skipped=corpus.skipped + skipped)
+
+
+def load_test_set(
+    data: str | os.PathLike[str],
+    classes: Sequence[str],
+    *,
+    root: str | os.PathLike[str] | None = None,
+    strict: bool = False,
+    check: str = "full",
+    progress: Progress | None = None,
+    skipped: list[str] | None = None,
+) -> tuple[Images, NDArray[np.int64]]:
+    """Labeled pictures to evaluate on, with their positions in ``classes`` (those of a model).
+
+    ``data`` is a folder with ``test/<class>/*`` in it; or a folder of class folders; or a dataset's name. Files that
+    can't be read are left out and their names added to ``skipped``; ``strict`` stops at the first instead. The other
+    parameters are as in ``load_corpus``.
+    """
+    found = _resolve(data, root)
+    if isinstance(found, DatasetSpec):
+        corpus = found.load(None if root is None else Path(root))
+        if corpus.test is None or corpus.test_labels is None:
+            raise UserError(f"{found.name}: this dataset has no test set.")
+        position = {name: k for k, name in enumerate(classes)}
+        named = [corpus.classes[k] for k in corpus.test_labels.tolist()]
+        return corpus.test, _encode(named, position, classes, found.name)
+    top = _subfolders(found)
+    below = "test" if "test" in top and "test" not in classes else ""
+    other = next((name for name in ("labeled", "unlabeled", "train") if name in top and name not in classes), None)
+    if other is not None and not below:
+        raise UserError(f"{found}: has {other}/ but no test/<class> folders; give a folder of class folders.")
+    part = _class_folders(found, below, classes)
+    images, labels, left_out = _Checker(strict, check, progress).keep_readable([part], classes)[0]
+    if skipped is not None:
+        skipped += left_out
+    return images, labels
+
+
+# --- what DATA means ---------------------------------------------------------------------------------------------
+
+
+def _resolve(data: str | os.PathLike[str], root: str | os.PathLike[str] | None) -> Path | DatasetSpec:
+    text = os.fspath(data)
+    if os.path.isdir(text):
+        return Path(text)
+    if text in DATASETS:
+        return DATASETS[text]
+    if root is not None and not Path(root).is_dir():
+        raise UserError(f"--root {root}: no such folder; it must hold the folders of the datasets.")
+    in_root: list[str] = []
+    if root is not None:
+        if text and os.path.isdir(Path(root, text)):
+            return Path(root, text)
+        in_root = _subfolders(Path(root))
+    if os.path.exists(text):
+        raise UserError(
+            f"DATA {text!r}: is a file; give a folder of images, or a dataset's name ({', '.join(DATASETS)})."
+        )
+    where = "no such folder" if root is None else f"no such folder, here or in {root}"
+    raise UserError(
+        f"DATA {text!r}: {where}, and no dataset of that name ({', '.join(DATASETS)})."
+        f"{nearest(text, [*DATASETS, *in_root])}"
+    )
+
+
+def _subfolders(folder: Path) -> list[str]:
+    try:
+        return sorted(entry.name for entry in folder.iterdir() if entry.is_dir() and not is_hidden(entry.name))
+    except OSError as error:
+        reason = (error.strerror or str(error)).lower()
+        raise UserError(f"{folder}: the folder can't be listed ({reason}).") from error
+
+
+# --- the three layouts -------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Names under one root with their classes, before any file was opened."""
+
+    root: Path
+    names: list[str]
+    labels: NDArray[np.int64]
+    where: Mapping[int, str]
+    """Where the user finds a class: its folder, or its name in the label file."""
+
+
+def _layout_folders(folder: Path, test_folder: Path | None) -> tuple[tuple[str, ...], _Part, _Part | None]:
+    """Layouts 1 and 2."""
+    top = _subfolders(folder)
+    if "labeled" in top and "train" in top:
+        raise UserError(
+            f"{folder}: has both labeled/ and train/; keep one of them, or give --labels. Layouts: {LAYOUTS}."
+        )
+    if "labeled" not in top and "train" not in top:
+        _not_recognised(folder, top)
+    kind = "labeled" if "labeled" in top else "train"
+    other = _misspelled_unlabeled(top) if kind == "labeled" and "unlabeled" not in top else None
+    if other is not None:
+        raise UserError(f"{folder / other}: rename it to 'unlabeled' if these are the unlabeled images.")
+    pool = _class_folders(folder, kind)
+    classes = tuple(_subfolders(folder / kind))
+    test_prefix = None if test_folder is None else _prefix_inside(test_folder, folder)
+    if test_prefix is not None and any(name.startswith(test_prefix) for name in pool.names):
+        raise UserError(f"--test {test_folder}: holds images that are trained on; give a folder of other images.")
+    if kind == "labeled" and "unlabeled" in top:
+        unlabeled = [f"unlabeled/{name}" for name in find_images(folder / "unlabeled")]
+        if test_prefix is not None:
+            unlabeled = [name for name in unlabeled if not name.startswith(test_prefix)]
+        labels = np.concatenate([pool.labels, np.full(len(unlabeled), -1, np.int64)])
+        pool = replace(pool, names=pool.names + unlabeled, labels=labels)  # sorted still: "labeled" < "unlabeled"
+    if test_folder is not None:
+        return classes, pool, _class_folders(test_folder, classes=classes)
+    return classes, pool, _class_folders(folder, "test", classes=classes) if "test" in top else None
+
+
+def _misspelled_unlabeled(top: Sequence[str]) -> str | None:
+    return next((name for name in top if name.lower() in ("unlabeled", "unlabelled")), None)
+
+
+def _not_recognised(folder: Path, top: Sequence[str]) -> None:
+    images = find_images(folder)
+    if not images:
+        raise UserError(f"{folder}: no image in this folder ({_suffixes()}).")
+    loose = sum("/" not in name for name in images)
+    found = [f"{name}/" for name in top[:4]] + (["..."] if len(top) > 4 else [])
+    found += [f"{loose} images directly in it"] if loose else []
+    hint = (
+        f" There is a labels.csv in it: add --labels {folder / 'labels.csv'}."
+        if (folder / "labels.csv").exists()
+        else ""
+    )
+    raise UserError(f"{folder}: layout not recognised (found {', '.join(found)}). Use {LAYOUTS}.{hint}")
+
+
+def _suffixes() -> str:
+    return " ".join(suffix[1:] for suffix in IMAGE_SUFFIXES)
+
+
+def _class_folders(root: Path, below: str = "", classes: Sequence[str] | None = None) -> _Part:
+    """Images in ``root/below/<class>/**``, named relative to ``root``. With ``classes`` given, no others may occur."""
+    folder = root / below if below else root
+    prefix = f"{below}/" if below else ""
+    names = [prefix + name for name in find_images(folder)]
+    found = _subfolders(folder)
+    if not names:
+        raise UserError(f"{folder}: no image in this folder ({_suffixes()}); add some or remove it.")
+    if not found:
+        raise UserError(f"{folder}: no class folder in it; it must hold one folder a class.")
+    if classes is None:
+        classes = found
+    position = {name: k for k, name in enumerate(classes)}
+    for name in found:
+        if name not in position:
+            known = ", ".join(classes[:5]) + (", ..." if len(classes) > 5 else "")
+            raise UserError(f"{folder / name}: not a class of the training data ({known}).{nearest(name, classes)}")
+    labels = np.empty(len(names), np.int64)
+    for i, name in enumerate(names):
+        first, slash, _ = name[len(prefix) :].partition("/")
+        if not slash:
+            raise UserError(f"{root / name}: lies in no class folder; move it to {folder / '<class>'}/ or elsewhere.")
+        labels[i] = position[first]
+    filled = np.bincount(labels, minlength=len(classes))
+    for name in found:
+        if not filled[position[name]]:
+            raise UserError(
+                f"{folder / name}: no image in this class folder; add one ({_suffixes()}) or remove the folder."
+            )
+    return _Part(root, names, labels, {position[name]: str(folder / name) for name in found})
+
+
+def _layout_csv(folder: Path, file: Path, test_folder: Path | None) -> tuple[tuple[str, ...], _Part, _Part | None]:
+    """Layout 3."""
+    rows = _read_rows(file)
+    classes = tuple(sorted({label for _, _, label in rows}))
+    names = find_images(folder)
+    if not names:
+        raise UserError(f"{folder}: no image in this folder ({_suffixes()}).")
+    kept_out: list[str] = []
+    own_test = (folder / "test").is_dir() and not set(classes).isdisjoint(_subfolders(folder / "test"))
+    if own_test:
+        kept_out.append("test/")
+    test_prefix = None if test_folder is None else _prefix_inside(test_folder, folder)
+    if test_prefix == "":
+        raise UserError(f"--test {test_folder}: is DATA itself; give a folder of other images.")
+    if test_prefix is not None:
+        kept_out.append(test_prefix)
+    held = [name for name in names if name.startswith(tuple(kept_out))] if kept_out else []
+    pool = [name for name in names if not name.startswith(tuple(kept_out))] if kept_out else names
+
+    labels = np.full(len(pool), -1, np.int64)
+    position = {name: i for i, name in enumerate(pool)}
+    class_position = {name: k for k, name in enumerate(classes)}
+    row_paths = _RowPaths(folder, file.parent, position, set(held))
+    line_of: dict[int, int] = {}
+    for line, path, label in rows:
+        try:
+            i = row_paths.find(path)
+        except UserError as error:
+            raise UserError(f"{file}, line {line}: {error}") from None
+        if i in line_of:
+            raise UserError(f"{file}, line {line}: {pool[i]!r} has a row already, line {line_of[i]}; keep one of them.")
+        line_of[i] = line
+        labels[i] = class_position[label]
+    part = _Part(folder, pool, labels, {k: f"{file}, class {name!r}" for name, k in class_position.items()})
+    if test_folder is not None:
+        return classes, part, _class_folders(test_folder, classes=classes)
+    return classes, part, _class_folders(folder, "test", classes=classes) if own_test else None
+
+
+def _read_rows(file: Path) -> list[tuple[int, str, str]]:
+    """``(line, path, label)`` for every row of a label file."""
+    rows: list[tuple[int, str, str]] = []
+    try:
+        with open(file, encoding="utf-8-sig", newline="") as handle:
+            reader = csv.reader(handle)
+            header = [column.strip().lower() for column in next(reader, [])]
+            missing = [column for column in ("path", "label") if column not in header]
+            if missing:
+                found = ", ".join(header) or "nothing"
+                raise UserError(
+                    f"{file}: no column {' and no column '.join(missing)} in the first line (found {found}); "
+                    "it must begin with 'path,label'."
+                )
+            path_column, label_column = header.index("path"), header.index("label")
+            for row in reader:
+                if not any(cell.strip() for cell in row):
+                    continue
+                path = row[path_column].strip() if path_column < len(row) else ""
+                label = row[label_column].strip() if label_column < len(row) else ""
+                if not path:
+                    raise UserError(f"{file}, line {reader.line_num}: no path; each row needs a path and a label.")
+                if not label:
+                    raise UserError(
+                        f"{file}, line {reader.line_num}: no label for {path!r}; "
+                        "give one, or remove the row to leave the image unlabeled."
+                    )
+                rows.append((reader.line_num, path, label))
+    except UnicodeDecodeError as error:
+        raise UserError(f"{file}: not UTF-8 (byte {error.start}); save it as CSV UTF-8.") from error
+    except csv.Error as error:
+        raise UserError(f"{file}: not a CSV file ({error}).") from error
+    except OSError as error:
+        raise UserError(f"--labels {file}: can't be read ({(error.strerror or str(error)).lower()}).") from error
+    if not rows:
+        raise UserError(f"{file}: no rows below the header; add one row (path,label) a labeled image.")
+    return rows
+
+
+class _RowPaths:
+    """Finds the image that a row of a label file means."""
+
+    def __init__(self, folder: Path, csv_folder: Path, position: Mapping[str, int], held: Collection[str]) -> None:
+        self.folder = folder
+        self.csv_folder = csv_folder
+        self.position = position
+        self.held = held
+
+    def find(self, path: str) -> int:
+        in_test = False
+        for text in dict.fromkeys((path, path.replace("\\", "/"))):
+            for name in self._readings(text):
+                if name in self.position:
+                    return self.position[name]
+                in_test = in_test or name in self.held
+        text = path.replace("\\", "/")
+        if in_test:
+            raise UserError(f"{path!r} belongs to the test set; remove the row.")
+        for base in (self.folder, self.csv_folder):
+            place = base / text
+            if os.path.exists(place):
+                if _relative_name(place, self.folder) is None:
+                    raise UserError(f"{path!r} lies outside DATA ({self.folder}).")
+                raise UserError(f"{path!r} is not an image that is read here ({_suffixes()}).")
+        raise UserError(f"no image {path!r} under {self.folder}.{self._suggestion(text)}")
+
+    def _readings(self, text: str) -> list[str]:
+        """Names under DATA that the text may mean, the likeliest first."""
+        names: list[str | None] = [text, posixpath.normpath(text)]
+        if text not in self.position and names[1] not in self.position:  # the costly ones only where needed
+            names += [
+                _relative_name(self.folder / text, self.folder),
+                _relative_name(self.csv_folder / text, self.folder),
+            ]
+        return [name for name in names if name is not None]
+
+    def _suggestion(self, text: str) -> str:
+        def plain(name: str) -> str:
+            return posixpath.splitext(posixpath.basename(name))[0].lower()
+
+        wanted = plain(text)
+        same = next((name for name in self.position if plain(name) == wanted), None)
+        if same is None:
+            beside = posixpath.dirname(text)
+            near = [name for name in self.position if posixpath.dirname(name) == beside] or list(self.position)
+            close = difflib.get_close_matches(text, near[:5000], n=1, cutoff=0.6)
+            same = close[0] if close else None
+        return "" if same is None else f" Did you mean {same!r}?"
+
+
+def _relative_name(path: Path, folder: Path) -> str | None:
+    """``path`` as a POSIX path relative to ``folder``; None where it lies elsewhere."""
+    for resolve in (os.path.abspath, os.path.realpath):  # as written first: an image may be a link out of the folder
+        try:
+            return Path(resolve(path)).relative_to(resolve(folder)).as_posix()
+        except ValueError:
+            continue
+    return None
+
+
+def _prefix_inside(inner: Path, folder: Path) -> str | None:
+    """What the names of images in ``inner`` begin with, relative to ``folder``; None where it lies elsewhere."""
+    name = _relative_name(inner, folder)
+    return None if name is None else "" if name == "." else f"{name}/"
+
+
+# --- leaving out what can't be read ------------------------------------------------------------------------------
+
+
+class _Checker:
+    """Opens the files of one or more parts and keeps those that can be read."""
+
+    def __init__(self, strict: bool, check: str, progress: Progress | None) -> None:
+        if check not in ("full", "header", "none"):
+            raise UserError(f"check {check!r}: must be 'full', 'header' or 'none'.")
+        self.strict = strict
+        self.check = check
+        self.progress = progress
+
+    def keep_readable(self, parts: Sequence[_Part], classes: Sequence[str]) -> list[_Kept]:
+        total = sum(len(part.names) for part in parts)
+        done = 0
+        kept: list[_Kept] = []
+        for part in parts:
+            images = FileImages(part.root, part.names)
+            bad = self._check(images, done, total)
+            done += len(images)
+            if not bad:
+                kept.append((images, part.labels, ()))
+                continue
+            keep = np.ones(len(images), bool)
+            keep[[error.index for error in bad if error.index is not None]] = False
+            counts = np.bincount(part.labels[keep & (part.labels >= 0)], minlength=len(classes))
+            for k, where in part.where.items():
+                if not counts[k]:
+                    first = next(error for error in bad if part.labels[error.index or 0] == k)
+                    raise UserError(f"{where}: no readable image in this class; the first is {first}.")
+            inside = part.root == parts[0].root  # a name relative to another folder would say too little
+            skipped = tuple(images.names[e.index] if inside else e.path for e in bad if e.index is not None)
+            kept.append((images.subset(keep), part.labels[keep], skipped))
+        return kept
+
+    def _check(self, images: FileImages, done: int, total: int) -> list[UnreadableImage]:
+        if self.check == "none":
+            return []
+        progress = self.progress
+        shifted = None if progress is None else (lambda i, _: progress(done + i, total))
+        return check_images(images, strict=self.strict, full=self.check == "full", progress=shifted)
+
+
+# --- arrays ------------------------------------------------------------------------------------------------------
+
+
+def corpus_from_arrays(
+    x: ArrayLike,
+    y: ArrayLike,
+    *,
+    test_x: ArrayLike | None = None,
+    test_y: ArrayLike | None = None,
+    classes: Sequence[str] | None = None,
+    flip: bool = True,
+    name: str = "arrays",
+) -> Corpus:
+    """Pictures and labels in memory as a corpus.
+
+    Parameters
+    ----------
+    x
+        Pictures, as ``ArrayImages`` takes them.
+    y
+        One label a picture: integers with -1 for unlabeled, or strings with ``""``, ``None`` or -1 for unlabeled.
+    test_x, test_y
+        The test set, every picture labeled.
+    classes
+        Class names. Integers in ``y`` are positions in it, strings must occur in it. Without it the classes are the
+        labels that occur, sorted: integers by value, strings as strings.
+    flip
+        Whether a mirrored picture keeps its meaning.
+    """
+    images = ArrayImages(x)
+    found = _label_values(y, "y")
+    if len(found) != len(images):
+        raise UserError(f"y: {len(found)} labels for {len(images)} pictures; give one a picture (-1 is unlabeled).")
+    values = sorted({value for value in found if value is not None})
+    if classes is None:
+        classes = tuple(str(value) for value in values)
+        position: dict[Any, int] = {value: k for k, value in enumerate(values)}
+    else:
+        classes = tuple(str(class_name) for class_name in classes)
+        if len(set(classes)) != len(classes):
+            raise UserError("classes: a name occurs twice; give each class its own.")
+        integers = bool(values) and isinstance(values[0], int)
+        position = {k: k for k in range(len(classes))} if integers else {c: k for k, c in enumerate(classes)}
+    if len(classes) < 2:
+        found_classes = f"only one class ({classes[0]})" if classes else "no labeled picture"
+        raise UserError(f"y: {found_classes}; at least two classes are needed to tell apart.")
+    labels = _encode(found, position, classes, "y")
+    test_images = test_labels = None
+    if test_x is not None or test_y is not None:
+        if test_x is None or test_y is None:
+            raise UserError("test_x and test_y go together: give both or neither.")
+        test_images = ArrayImages(test_x)
+        test_found = _label_values(test_y, "test_y")
+        if len(test_found) != len(test_images):
+            raise UserError(f"test_y: {len(test_found)} labels for {len(test_images)} pictures; give one a picture.")
+        if None in test_found:
+            raise UserError(f"test_y: picture {test_found.index(None)} has no label; every test picture needs one.")
+        test_labels = _encode(test_found, position, classes, "test_y")
+    return Corpus(name, classes, images, labels, labels, test_images, test_labels, flip=flip)
+
+
+def _label_values(y: ArrayLike, argument: str) -> list[Any]:
+    """Labels as a list of int or of str, with None for unlabeled."""
+    array = np.asarray(y)
+    if array.ndim != 1:
+        raise UserError(f"{argument}: must be one label a picture; got shape {array.shape}.")
+    if np.issubdtype(array.dtype, np.floating):
+        if not np.all(array == np.rint(array)):  # false for NaN too
+            raise UserError(
+                f"{argument}: must be integers or strings; got {array.dtype} (mark unlabeled ones with -1)."
+            )
+        array = array.astype(np.int64)
+    values: list[Any] = []
+    for value in array.tolist():
+        if value is None or value == -1 or (isinstance(value, str) and value in ("", "-1")):
+            values.append(None)  # "-1" is what NumPy makes of -1 among strings
+        elif isinstance(value, str):
+            values.append(str(value))
+        elif isinstance(value, (int, np.integer)) and value >= 0:
+            values.append(int(value))
+        else:
+            raise UserError(
+                f"{argument}: {value!r} is no label; use integers from 0, or strings, and -1 or None for unlabeled."
+            )
+    kinds = {type(value) for value in values if value is not None}
+    if len(kinds) > 1:
+        raise UserError(f"{argument}: mixes integers and strings; use one of them.")
+    return values
+
+
+def _encode(
+    values: Sequence[Any], position: Mapping[Any, int], classes: Sequence[str], argument: str
+) -> NDArray[np.int64]:
+    labels = np.full(len(values), -1, np.int64)
+    for i, value in enumerate(values):
+        if value is None:
+            continue
+        if value not in position:
+            known = ", ".join(classes[:5]) + (", ..." if len(classes) > 5 else "")
+            raise UserError(f"{argument}: {value!r} is not one of the classes ({known}).{nearest(str(value), classes)}")
+        labels[i] = position[value]
+    return labels
+
+
+# --- datasets by name --------------------------------------------------------------------------------------------
+
+
+def _load_digits(root: Path | None) -> Corpus:
+    """A fifth of each class, drawn once and for all, is the test set."""
+    from sklearn.datasets import load_digits
+
+    digits = load_digits()
+    pixels = np.rint(digits.images * (255 / 16)).astype(np.uint8)
+    labels = digits.target.astype(np.int64)
+    names = [f"{i:04d}" for i in range(len(labels))]
+    # Raw generator output, because its stream is the same in every NumPy version.
+    order = np.argsort(np.random.PCG64(0).random_raw(len(labels)), kind="stable")
+    held: list[int] = []
+    for k in range(10):
+        of_class = order[labels[order] == k]
+        held += of_class[: round(len(of_class) / 5)].tolist()
+    is_test = np.zeros(len(labels), bool)
+    is_test[held] = True
+    everything = ArrayImages(pixels, names)
+    return Corpus(
+        name="digits",
+        classes=tuple("0123456789"),
+        images=everything.subset(~is_test),
+        labels=labels[~is_test],
+        truth=labels[~is_test],
+        test=everything.subset(is_test),
+        test_labels=labels[is_test],
+        flip=False,
+        is_benchmark=True,
+    )
+
+
+DATASETS: dict[str, DatasetSpec] = {
+    spec.name: spec
+    for spec in (
+        DatasetSpec(
+            name="digits",
+            load=_load_digits,
+            note="1,797 grey handwritten digits of 8 x 8 pixels, a fifth of them for testing (comes with scikit-learn)",
+            flip=False,
+            size=8,
+            channels=1,
+        ),
+    )
+}
+"""Datasets by the name that DATA may be."""

@@ -1,0 +1,162 @@
+"""Pictures as a network sees them: weak, strong and clean views, each a uint8 batch (B, C, side, side).
+
+Knows nothing of labels, splits or methods: rows and view names in, tensors out, all chance from the generator given.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Protocol
+
+import numpy as np
+import PIL.Image
+import torch
+from torch import Tensor
+
+from selftrain.batch import kind_of
+from selftrain.data.augment import (
+    Augmentation,
+    CentreResize,
+    Compose,
+    Cutout,
+    RandAugment,
+    RandomCrop,
+    RandomFlip,
+    ResizedCrop,
+)
+from selftrain.data.images import ArrayImages, Images, UnreadableImage
+from selftrain.settings import DataSettings
+
+
+class ViewMaker(Protocol):
+    """Whatever makes views of a set of samples: of pictures here, of cached features elsewhere."""
+
+    def __len__(self) -> int: ...
+
+    def make(
+        self, rows: np.ndarray, names: Sequence[str], rng: np.random.Generator, mine: slice = ...
+    ) -> dict[str, Tensor]:
+        """Views of ``rows[mine]``; chance is drawn for all ``rows``, so a batch shared by ranks is the same batch."""
+
+
+class ImageViews:
+    """Views of pictures: crop and flip (weak), RandAugment and cutout on top (strong), centre crop (clean)."""
+
+    def __init__(self, images: Images, data: DataSettings, *, side: int, channels: int, interpolation: str, flip: bool):
+        self.images = images
+        self.mode = "L" if channels == 1 else "RGB"
+        self.clean_one = CentreResize(side, interpolation)
+        # A picture kept whole and in memory is resized once; a random resized crop wants the original.
+        self.resized = ResizedCrop(side, interpolation, (data.crop_scale, 1.0)) if data.crop == "resized" else None
+        self.pixels = None
+        if self.resized is None and isinstance(images, ArrayImages):
+            self.pixels = self._whole(images, side)
+        moves: list[Augmentation[Any]] = [] if self.resized else [RandomCrop()]
+        if flip:
+            moves.append(RandomFlip())
+        colours: list[Augmentation[Any]] = []
+        if data.randaugment_n:
+            colours.append(RandAugment(data.randaugment_n, data.randaugment_m, data.randaugment_jitter))
+        if data.cutout:
+            colours.append(Cutout(data.cutout))
+        self.augmentations = {"weak": Compose(tuple(moves)), "strong": Compose((*moves, *colours))}
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def make(
+        self, rows: np.ndarray, names: Sequence[str], rng: np.random.Generator, mine: slice = slice(None)
+    ) -> dict[str, Tensor]:
+        if not names:
+            return {}
+        drawn = {}
+        for name in names:
+            crops = self.resized.draw(len(rows), rng) if self.resized else None
+            drawn[name] = (crops, self.augmentations[kind_of(name)].draw(len(rows), rng))
+        rows = rows[mine]
+        if self.resized is None:
+            whole = self._clean(rows)
+            return {
+                name: self.augmentations[kind_of(name)].apply(whole, params[mine])
+                for name, (_, params) in drawn.items()
+            }
+        originals = [self.images.load(int(row), self.mode) for row in rows]
+        views = {}
+        for name, (crops, params) in drawn.items():
+            assert crops is not None
+            mine_crops = crops[mine]
+            cut = [self.resized.apply_one(picture, mine_crops[i]) for i, picture in enumerate(originals)]
+            views[name] = self.augmentations[kind_of(name)].apply(_stack(cut), params[mine])
+        return views
+
+    def _clean(self, rows: np.ndarray) -> Tensor:
+        if self.pixels is not None:
+            return self.pixels[torch.from_numpy(rows)]
+        side = self.clean_one.size
+        return _stack([self.clean_one(self.images.load(int(row), self.mode, min_side=side)) for row in rows])
+
+    def _whole(self, images: ArrayImages, side: int) -> Tensor:
+        pixels = torch.from_numpy(images.pixels)
+        if self.mode == "RGB" and pixels.shape[1] == 1:
+            pixels = pixels.expand(-1, 3, -1, -1)
+        if pixels.shape[1] == (1 if self.mode == "L" else 3) and pixels.shape[2:] == (side, side):
+            return pixels.contiguous()
+        return _stack([self.clean_one(images.load(i, self.mode)) for i in range(len(images))])
+
+
+def _stack(pictures: list[PIL.Image.Image]) -> Tensor:
+    """PIL pictures of one size as a uint8 batch (B, C, side, side)."""
+    arrays = np.stack([np.asarray(picture) for picture in pictures])
+    arrays = arrays[:, None] if arrays.ndim == 3 else arrays.transpose(0, 3, 1, 2)
+    return torch.from_numpy(np.ascontiguousarray(arrays))
+
+
+def clean_batches(
+    images: Images,
+    batch: int,
+    side: int,
+    channels: int,
+    interpolation: str,
+    unreadable: list[UnreadableImage] | None = None,
+    threads: int = 2,
+) -> Iterator[Tensor]:
+    """Every picture once, in order and without chance, decoded ahead in threads.
+
+    Pictures that cannot be read are left out and added to ``unreadable``; where that is None, the first one is raised.
+    """
+    resize = CentreResize(side, interpolation)
+    mode = "L" if channels == 1 else "RGB"
+
+    def load(row: int) -> PIL.Image.Image | UnreadableImage:
+        try:
+            return resize(images.load(row, mode, min_side=side))
+        except UnreadableImage as error:
+            return UnreadableImage(images.names[row], error.reason, row)
+
+    with ThreadPoolExecutor(threads) as pool:
+        starts = range(0, len(images), batch)
+        ahead: deque[list[Future[PIL.Image.Image | UnreadableImage]]] = deque()
+        for start in starts:
+            ahead.append([pool.submit(load, row) for row in range(start, min(start + batch, len(images)))])
+            if len(ahead) > 1:
+                yield from _collect(ahead.popleft(), unreadable)
+        while ahead:
+            yield from _collect(ahead.popleft(), unreadable)
+
+
+def _collect(
+    futures: list[Future[PIL.Image.Image | UnreadableImage]], unreadable: list[UnreadableImage] | None
+) -> Iterator[Tensor]:
+    pictures = []
+    for future in futures:
+        result = future.result()
+        if isinstance(result, PIL.Image.Image):
+            pictures.append(result)
+        elif unreadable is None:
+            raise result
+        else:
+            unreadable.append(result)
+    if pictures:
+        yield _stack(pictures)

@@ -1,0 +1,55 @@
+"""The optimiser and the learning rate at each step.
+
+Knows nothing of the loop: the rate is a pure function of the step, so there is no scheduler state to lose.
+"""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import nn
+
+from selftrain.network import Network
+from selftrain.settings import OptimSettings
+
+
+def make_optimizer(net: Network, settings: OptimSettings) -> torch.optim.Optimizer:
+    """SGD over every trainable parameter of the network, in groups by learning rate and weight decay."""
+    backbone = set(net.psi.backbone.parameters())
+    plain = set()
+    if not settings.norm_decay:
+        for module in net.modules():
+            for name, parameter in module.named_parameters(recurse=False):
+                if name == "bias" or isinstance(module, (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm)):
+                    plain.add(parameter)
+    groups: dict[tuple[float, float], list[nn.Parameter]] = {}
+    for parameter in net.parameters():
+        if parameter.requires_grad:
+            factor = settings.backbone_lr if parameter in backbone else 1.0
+            decay = 0.0 if parameter in plain else settings.weight_decay
+            groups.setdefault((factor, decay), []).append(parameter)
+    return torch.optim.SGD(
+        [
+            {"params": parameters, "lr": settings.lr * factor, "base_lr": settings.lr * factor, "weight_decay": decay}
+            for (factor, decay), parameters in groups.items()
+        ],
+        lr=settings.lr,
+        momentum=settings.momentum,
+        nesterov=settings.nesterov and settings.momentum > 0,
+        fused=True,
+    )
+
+
+def lr_factor(settings: OptimSettings, step: int, steps: int) -> float:
+    """The learning rate at a step as a share of that at the start."""
+    if settings.schedule == "cosine":
+        return math.cos(7 * math.pi * step / (16 * steps))
+    if settings.schedule == "exponential":
+        return float((1 + settings.gamma * step) ** -settings.decay)
+    return 1.0
+
+
+def set_lr(optimizer: torch.optim.Optimizer, factor: float) -> None:
+    for group in optimizer.param_groups:
+        group["lr"] = group["base_lr"] * factor

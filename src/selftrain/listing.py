@@ -1,0 +1,84 @@
+"""What there is to choose from, as tables: methods with their options, datasets, backbones, settings.
+
+Knows nothing of what the choices do; names, defaults and help texts come from where they are declared.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from fnmatch import fnmatch
+from typing import Any
+
+from rich.table import Table
+
+from selftrain.errors import UserError, nearest
+from selftrain.options import describe, field_help, field_types, spell
+
+
+def tables(what: str, pattern: str | None) -> Iterator[Table]:
+    found = {"methods": _methods, "datasets": _datasets, "backbones": _backbones, "settings": _settings}[what](pattern)
+    yield from found
+
+
+def _wanted(names: list[str], pattern: str | None, what: str) -> list[str]:
+    chosen = [name for name in names if pattern is None or fnmatch(name, pattern) or fnmatch(name, f"{pattern}.*")]
+    if not chosen:
+        raise UserError(f"list {what} {pattern}: there is none of that name.{nearest(pattern or '', names)}")
+    return chosen
+
+
+def _methods(pattern: str | None) -> Iterator[Table]:
+    from selftrain.methods import METHODS
+    from selftrain.methods.spelling import usual_values
+    from selftrain.settings import REGIMES
+
+    for name in _wanted(list(METHODS), pattern, "methods"):
+        method = METHODS[name]
+        table = Table(title=f"{name}  ({method.reference})", title_justify="left", title_style="bold", expand=True)
+        table.add_column("option")
+        for regime in REGIMES:
+            table.add_column(regime)
+        table.add_column("meaning", ratio=1)
+        values = {regime: usual_values(method, regime) for regime in REGIMES}
+        for option, text in field_help(method).items():
+            defaults = [spell(values[r].get(option)) if r in method.regimes else "-" for r in REGIMES]
+            table.add_row(option, *(["(a method)"] * len(REGIMES) if option == "base" else defaults), text)
+        yield table
+
+
+def _datasets(pattern: str | None) -> Iterator[Table]:
+    from selftrain.data.sources import DATASETS
+
+    table = Table("name", "pixels", "note")
+    for name in _wanted(list(DATASETS), pattern, "datasets"):
+        table.add_row(name, str(DATASETS[name].size), DATASETS[name].note)
+    yield table
+
+
+def _backbones(pattern: str | None) -> Iterator[Table]:
+    from selftrain.backbones import list_backbones
+
+    table = Table("name", "pretrained", "note")
+    found = list_backbones(pattern)
+    if not found:
+        raise UserError(f"list backbones {pattern}: neither we nor timm have one of that name.")
+    for info in found:
+        table.add_row(info.name, "yes" if info.pretrained else "no", info.note)
+    if pattern is None:
+        table.caption = "and every timm model: selftrain list backbones 'resnet*'"
+    yield table
+
+
+def _settings(pattern: str | None) -> Iterator[Table]:
+    from selftrain.settings import REGIMES, SECTIONS, Settings, known_settings
+
+    table = Table("--set", *REGIMES, "meaning")
+    for name in _wanted(known_settings(), pattern, "settings"):
+        section, _, key = name.rpartition(".")
+        cls: Any = SECTIONS[section] if section else Settings
+        default = cls.__dataclass_fields__[key].default
+        values = [spell(REGIMES[regime].get(name, default)) for regime in REGIMES]
+        text = field_help(cls)[key]
+        kind = field_types(cls)[key]
+        table.add_row(name, *values, f"{text} ({describe(kind)})")
+    yield table

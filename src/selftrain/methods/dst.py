@@ -1,0 +1,165 @@
+"""Debiased Self-Training, an add-on for any method that can label and imitate.
+
+Knows nothing of the base it wraps beyond those two verbs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, ClassVar, Literal
+
+import torch
+from torch import Tensor, nn
+
+from selftrain import functional as st
+from selftrain.batch import Labeled, Unlabeled, Views
+from selftrain.errors import UserError
+from selftrain.methods.base import Losses, Method, SelfTraining
+from selftrain.network import Network, frozen, mlp_head, still_statistics
+from selftrain.options import UNSET
+
+# The paper's equations and the code its authors released differ; both are here by name.
+PRESETS: dict[str, dict[str, Any]] = {
+    "paper": {
+        "worst_view": "strong", "worst_loss": "cross_entropy", "worst_threshold": True, "worst_labels": "true",
+        "eta_prime": 1.0, "optimiser": "alternating", "reversal": 1.0, "warmup": 0.0,
+    },
+    "released": {
+        "worst_view": "weak", "worst_loss": "mistake", "worst_threshold": False, "worst_labels": "predicted",
+        "eta_prime": 2.0, "optimiser": "grl", "reversal": 0.1, "warmup": 1000.0,
+    },
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class DST(Method):
+    """min_{psi,h,h_pseudo} max_{h'} L_L(h) + lambda L_U(h_pseudo, f_hat) + eta [L_U(h', f_hat) - L_L(h')]  (Eq. 8)."""
+
+    name: ClassVar[str] = "dst"
+    reference: ClassVar[str] = "Chen et al., NeurIPS 2022"
+    defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "scratch": {"eta": 0.3, "warmup": 0.1, "worst_layers": 3},
+        "finetune": {"width": 2048},
+        "frozen": {"width": 1024, "reversal": 0.5, "warmup": 300.0},
+    }
+
+    base: SelfTraining
+    """the method that labels with h and imitates with the pseudo head"""
+    preset: Literal["released", "paper"] = "released"
+    """values of what is left unset below: the 'paper's equations or its authors' 'released' code"""
+    pseudo_head: Literal["mlp", "linear", "none"] = "mlp"
+    """h_pseudo, the only head that learns from pseudo labels; with 'none' it is h, as in the base"""
+    worst: bool = True
+    """estimate the worst case with h' and move psi away from it"""
+    worst_view: Literal["weak", "strong"] = UNSET
+    """unlabeled view h' sees: strong (paper; costs no further backward pass) or weak (released)"""
+    worst_loss: Literal["cross_entropy", "mistake"] = UNSET
+    """error of h' on unlabeled data: cross_entropy (paper) or mistake, the bounded -log(1 - p) (released)"""
+    worst_threshold: bool = UNSET
+    """h' departs only from pseudo labels that are kept (paper) or from all (released)"""
+    worst_labels: Literal["true", "predicted"] = UNSET
+    """h' is right about true labels (paper) or about those h predicts (released) on labeled data"""
+    eta: float = 1.0
+    """weight of the worst case"""
+    eta_prime: float = UNSET
+    """weight of labeled against unlabeled data within the worst case"""
+    optimiser: Literal["grl", "alternating"] = UNSET
+    """one backward pass through gradient reversal, or a step of h' and then one of the others (paper)"""
+    reversal: float = UNSET
+    """hi, the factor c of the reversed gradient into psi once warmed up"""
+    warmup: float = UNSET
+    """N of c = 2 hi/(1 + exp(-i/N)) - hi, in steps, or as a share of training if below 1; 0: c = hi at once"""
+    width: int | None = None
+    """hidden width of h_pseudo and h'; none: twice the feature dimension"""
+    dropout: float = 0.5
+    """dropout of h_pseudo and h'"""
+    worst_layers: Literal[2, 3] = 2
+    """layers of h'; with 3, batch norm in place of dropout"""
+    ce_cap: float | None = None
+    """bound on the cross entropy of h' on one sample, which has none otherwise"""
+
+    @classmethod
+    def regime_defaults(cls, regime: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
+        values = cls.defaults.get(regime, {})
+        only_width = given.get("preset") == "paper"
+        return {key: value for key, value in values.items() if key == "width" or not only_width}
+
+    @classmethod
+    def preset_values(cls, preset: str) -> Mapping[str, Any]:
+        return PRESETS.get(preset, {})
+
+    def __post_init__(self) -> None:
+        if not (hasattr(self.base, "label") and hasattr(self.base, "imitate")):
+            raise UserError(
+                f"dst cannot wrap {self.base.name!r}: a base must make pseudo labels and train a head on them, "
+                f"as fixmatch and pseudo_label do."
+            )
+        for key, value in self.preset_values(self.preset).items():
+            if getattr(self, key) is UNSET:
+                object.__setattr__(self, key, value)
+        super().__post_init__()
+
+    @property
+    def views(self) -> Views:
+        return self.base.views.with_unlabeled(self.worst_view) if self.worst else self.base.views
+
+    @property
+    def turns(self) -> tuple[str, ...]:
+        return ("worst", "others") if self.worst and self.optimiser == "alternating" else ("all",)
+
+    def setup(self, net: Network) -> None:
+        self.base.setup(net)
+        dim, K = net.psi.dim, net.task.classes
+        width = self.width or 2 * dim
+        if self.pseudo_head != "none":
+            mlp = self.pseudo_head == "mlp"
+            net.parts["h_pseudo"] = mlp_head(dim, width, K, dropout=self.dropout) if mlp else nn.Linear(dim, K)
+        if self.worst:
+            net.parts["h_worst"] = mlp_head(dim, width, K, dropout=self.dropout, layers=self.worst_layers)
+
+    def objective(self, net: Network, labeled: Labeled, unlabeled: Unlabeled, turn: str = "all") -> Losses:
+        if turn == "worst":  # max over h' alone, Eq. 6
+            with torch.no_grad(), still_statistics(net.psi):
+                l, u = net.encode(self.views, labeled, unlabeled)
+            return Losses({"worst": self.eta * self.E(net, l, u, self.base.label(net, net.h, u))})
+        l, u = net.encode(self.views, labeled, unlabeled)
+        f_hat = self.base.label(net, net.h, u)
+        h_pseudo = net.h if self.pseudo_head == "none" else net.parts["h_pseudo"]
+        terms = {
+            "labeled": self.base.supervise(net, net.h, l),
+            "unlabeled": self.base.weight(net) * self.base.imitate(net, h_pseudo, u, f_hat),  # Eq. 5
+        }
+        if self.worst and turn == "all":  # psi and h' in one backward pass: the gradient turns round on its way to psi
+            reverse = partial(st.reverse_gradient, c=self.coefficient(net))
+            terms["worst"] = self.eta * self.E(net, l.map(reverse), u.map(reverse), f_hat)
+        elif self.worst:  # min over psi with h' fixed, Eq. 7
+            with frozen(net.parts["h_worst"]):
+                terms["worst"] = -self.coefficient(net) * self.eta * self.E(net, l, u, f_hat)
+        self.base.record(net, u, f_hat)
+        return Losses(terms, f_hat)
+
+    def E(self, net: Network, l: Labeled, u: Unlabeled, f_hat: st.PseudoLabels) -> Tensor:  # noqa: N802
+        """What h' minimises: wrong on labeled data, or in agreement with f_hat on unlabeled data."""
+        h_worst = net.parts["h_worst"]
+        y = l.y if self.worst_labels == "true" else net.h(l.weak).argmax(dim=1)
+        if not self.worst_threshold:
+            f_hat = st.PseudoLabels(f_hat.y, torch.ones_like(f_hat.keep))
+        logits = h_worst(u[self.worst_view])
+        if self.worst_loss == "mistake":
+            agreement = st.mistake_loss(logits, f_hat)
+        else:
+            agreement = -st.pseudo_cross_entropy(logits, f_hat, self.ce_cap)
+        return self.eta_prime * st.cross_entropy(h_worst(l.weak), y) + agreement
+
+    def coefficient(self, net: Network) -> Tensor:
+        """c at the current step."""
+        N = self.warmup * net.task.steps if 0 < self.warmup < 1 else self.warmup
+        return st.reversal_coefficient(net.step, self.reversal, N)
+
+    def after_step(self, net: Network, t: int) -> None:
+        self.base.after_step(net, t)
+
+    def predictor(self, net: Network) -> nn.Module:
+        return self.base.predictor(net)

@@ -1,0 +1,49 @@
+"""Pseudo Label: train on one's own confident argmax.
+
+Knows nothing of which head it trains: ``label`` and ``imitate`` take it as an argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from selftrain.batch import Unlabeled, Views
+from selftrain.functional import PseudoLabels, linear_ramp, pseudo_cross_entropy, threshold
+from selftrain.methods.base import SelfTraining, labeled_views
+from selftrain.network import Network
+
+
+@dataclass(frozen=True, kw_only=True)
+class PseudoLabel(SelfTraining):
+    """min_{psi,h} L_L(psi, h) + lambda(t) (1/B_u) sum 1[max p_w >= tau] H(f_hat, p_w)."""
+
+    name: ClassVar[str] = "pseudo_label"
+    reference: ClassVar[str] = "Lee, ICML workshop 2013"
+    defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "finetune": {"tau": 0.7, "ramp": 0.0},
+        "frozen": {"tau": 0.7, "ramp": 0.0},
+    }
+
+    tau: float = 0.95
+    """confidence a pseudo label needs in order to be kept"""
+    ramp: float = 0.4
+    """share of training over which lambda rises linearly from 0"""
+
+    @property
+    def views(self) -> Views:
+        return Views(labeled_views(self.w_strong), unlabeled=("weak",), gradient=("weak",))
+
+    def label(self, net: Network, h: nn.Module, u: Unlabeled) -> PseudoLabels:
+        with torch.no_grad():
+            return threshold(torch.softmax(h(u.weak).float(), dim=1), self.tau)
+
+    def imitate(self, net: Network, h: nn.Module, u: Unlabeled, f_hat: PseudoLabels) -> Tensor:
+        return pseudo_cross_entropy(h(u.weak), f_hat)
+
+    def weight(self, net: Network) -> Tensor | float:
+        return self.lam * linear_ramp(net.step, self.ramp * net.task.steps)

@@ -1,0 +1,130 @@
+"""Method strings: ``dst(fixmatch(tau=0.9), worst=false)`` to a method and back.
+
+Knows nothing of what a method does, only its name, its fields and their types.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from selftrain.errors import UserError, nearest
+from selftrain.methods.base import Method
+from selftrain.options import field_types, known_field, spell
+
+_TOKEN = re.compile(r"\s*([A-Za-z_][\w.-]*|[-+]?[\d.][\w.+-]*|'[^']*'|\"[^\"]*\"|[(),=])")
+
+
+@dataclass
+class Spelling:
+    """A parsed method string: a name, and the values given for its fields (a Spelling where a field is a method)."""
+
+    name: str
+    given: dict[str, Any] = field(default_factory=dict)
+
+
+def parse(text: str) -> Spelling:
+    """Read a method string; errors point at the place."""
+    tokens: list[tuple[str, int]] = []
+    position = 0
+    while text[position:].strip():
+        match = _TOKEN.match(text, position)
+        if not match:
+            raise UserError(f"--method {text!r}: cannot read {text[position:].strip()!r}. {_EXAMPLE}")
+        tokens.append((match[1], match.start(1)))
+        position = match.end()
+    spelling, rest = _parse_method(text, tokens, 0)
+    if rest < len(tokens):
+        raise UserError(f"--method {text!r}: {tokens[rest][0]!r} is left over after the closing bracket. {_EXAMPLE}")
+    return spelling
+
+
+_EXAMPLE = "Write it as in 'dst(fixmatch(tau=0.9), worst=false)'."
+
+
+def _parse_method(text: str, tokens: list[tuple[str, int]], i: int) -> tuple[Spelling, int]:
+    def token(k: int) -> str:
+        if k >= len(tokens):
+            raise UserError(f"--method {text!r}: it ends too early, a bracket is open or a value missing. {_EXAMPLE}")
+        return tokens[k][0]
+
+    name = token(i)
+    if not name[0].isalpha():
+        raise UserError(f"--method {text!r}: expected a method's name, found {name!r}. {_EXAMPLE}")
+    spelling = Spelling(name.lower().replace("-", "_"))
+    i += 1
+    if i >= len(tokens) or tokens[i][0] != "(":
+        return spelling, i
+    i += 1
+    while token(i) != ")":
+        if i + 1 < len(tokens) and token(i + 1) == "=":
+            key = token(i)
+            i += 2
+        else:
+            key = "base"
+        if key in spelling.given:
+            raise UserError(f"--method {text!r}: {key!r} is given twice.")
+        if token(i) in ("(", ")", ",", "="):
+            raise UserError(f"--method {text!r}: a value is missing before {token(i)!r}. {_EXAMPLE}")
+        if key == "base":
+            spelling.given[key], i = _parse_method(text, tokens, i)
+        else:
+            spelling.given[key] = token(i).strip("'\"")
+            i += 1
+        if token(i) == ",":
+            i += 1
+        elif token(i) != ")":
+            raise UserError(f"--method {text!r}: expected ',' or ')' before {token(i)!r}. {_EXAMPLE}")
+    return spelling, i + 1
+
+
+def override(spelling: Spelling, path: list[str], value: Any, option: str) -> None:
+    """Give a field another value: ``["base", "tau"]`` reaches into the wrapped method."""
+    for step in path[:-1]:
+        inner = spelling.given.get(step)
+        if not isinstance(inner, Spelling):
+            raise UserError(f"{option}: {spelling.name!r} wraps no method {step!r}.")
+        spelling = inner
+    spelling.given[path[-1]] = value
+
+
+def build(spelling: Spelling, methods: Mapping[str, type[Method]], regime: str) -> Method:
+    """The method that is spelled, with the defaults of a regime for all that is not given."""
+    if spelling.name not in methods:
+        raise UserError(
+            f"--method: there is no method {spelling.name!r}.{nearest(spelling.name, methods)} "
+            f"Known: {', '.join(sorted(methods))}."
+        )
+    cls = methods[spelling.name]
+    given = {
+        known_field(cls, key, spelling.name): build(value, methods, regime) if isinstance(value, Spelling) else value
+        for key, value in spelling.given.items()
+    }
+    if "base" in field_types(cls) and "base" not in given:
+        raise UserError(f"--method: {cls.name} wraps another method; write for example '{cls.name}(fixmatch)'.")
+    if regime not in cls.regimes:
+        raise UserError(f"--method: {cls.name} does not run in the {regime} regime, only in {', '.join(cls.regimes)}.")
+    return cls(**{**cls.regime_defaults(regime, given), **given})
+
+
+def write(method: Method, regime: str | None = None) -> str:
+    """The method as a string that ``parse`` reads; with a regime, without the values that are its defaults there."""
+    cls = type(method)
+    own = {key: getattr(method, key) for key in field_types(cls)}
+    usual = usual_values(cls, regime, own) if regime else {}
+    parts = [write(value, regime) for value in own.values() if isinstance(value, Method)]
+    for key, value in own.items():
+        if not isinstance(value, Method) and (key not in usual or usual[key] != value):
+            parts.append(f"{key}={spell(value)}")
+    return f"{method.name}({', '.join(parts)})" if parts else method.name
+
+
+def usual_values(cls: type[Method], regime: str, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """The field values of a method in a regime where its user gives none (but, perhaps, a base and a preset)."""
+    given = given or {}
+    declared = {f.name: f.default for f in fields(cls) if f.name != "base"}
+    chosen = {"preset": given["preset"]} if "preset" in given else {}
+    presets: Mapping[str, Any] = cls.preset_values(str(given.get("preset", declared.get("preset"))))
+    return {**declared, **presets, **cls.regime_defaults(regime, chosen)}

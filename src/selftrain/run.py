@@ -1,0 +1,87 @@
+"""A run folder: what it holds, and what it is good for once trained.
+
+Knows nothing of how a run is made (see ``selftrain.training``).
+"""
+
+from __future__ import annotations
+
+import json
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import yaml
+
+from selftrain.errors import UserError
+from selftrain.files import read_json
+
+if TYPE_CHECKING:
+    from selftrain.console import Reporter
+    from selftrain.predict import Predictions, Predictor
+
+CONFIG, SPLIT, METRICS, RESULTS, LOG = "config.yaml", "split.json", "metrics.jsonl", "results.json", "log.txt"
+CHECKPOINTS, MODEL = "checkpoints", "model"
+
+
+class Run:
+    """A folder written by ``selftrain train``."""
+
+    def __init__(self, folder: str | Path, reporter: Reporter | None = None):
+        self.folder = Path(folder)
+        self.reporter = reporter
+        if not (self.folder / CONFIG).exists():
+            raise UserError(f"{self.folder}: not a run folder (no {CONFIG} in it). Make one with 'selftrain train'.")
+
+    @property
+    def config(self) -> dict[str, Any]:
+        config: dict[str, Any] = yaml.safe_load((self.folder / CONFIG).read_text(encoding="utf-8"))
+        return config
+
+    @property
+    def results(self) -> dict[str, Any]:
+        """``results.json``; there once the run is finished."""
+        results: dict[str, Any] = read_json(self.folder / RESULTS)
+        return results
+
+    @property
+    def metrics(self) -> list[dict[str, Any]]:
+        """The evaluations, oldest first."""
+        try:
+            lines = (self.folder / METRICS).read_text(encoding="utf-8").splitlines()
+        except FileNotFoundError:
+            return []
+        return [json.loads(line) for line in lines]
+
+    @cached_property
+    def predictor(self) -> Predictor:
+        from selftrain.predict import Predictor
+
+        return Predictor(self.folder / MODEL, self.reporter)
+
+    def predict(self, images: Any, *, strict: bool = False) -> Predictions:
+        """Class and probabilities of new pictures: a folder, a file, or a NumPy array."""
+        return self.predictor.predict(images, strict=strict)
+
+    def evaluate(
+        self, data: Any, labels: Any = None, *, root: str | Path | None = None, strict: bool = False
+    ) -> dict[str, Any]:
+        """Accuracy, per-class accuracy, imbalance ratio, ... of the model on labeled pictures.
+
+        ``data``: a folder of class folders, a folder with ``test/<class>/*`` in it, the name of a dataset (its test
+        set), or an array of pictures with their ``labels``.
+        """
+        from selftrain.data.images import ArrayImages
+        from selftrain.data.sources import load_test_set
+
+        classes = self.predictor.card.classes
+        if labels is None:
+            images, truth = load_test_set(data, classes, root=root, strict=strict)
+            return self.predictor.evaluate(images, truth)
+        names = [str(label) for label in labels]
+        if unknown := sorted(set(names) - set(classes)):
+            raise UserError(f"labels: {unknown[0]!r} is not a class of this model ({', '.join(classes)}).")
+        return self.predictor.evaluate(ArrayImages(data), np.array([classes.index(name) for name in names]))
+
+    def __repr__(self) -> str:
+        return f"Run({str(self.folder)!r})"

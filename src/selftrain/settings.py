@@ -1,0 +1,274 @@
+"""Every setting of a run: its type, its default in each regime, its help text; to and from ``config.yaml``.
+
+Knows nothing of how a setting is carried out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, Literal
+
+import yaml
+
+from selftrain.errors import UserError, nearest
+from selftrain.options import UNSET, check_fields, convert, field_types, flatten, known_field
+
+REGIME_NAMES = ("scratch", "finetune", "frozen")
+
+
+@dataclass(frozen=True)
+class DataSettings:
+    path: str = ""
+    """folder of images, or the name of a dataset"""
+    labels: str | None = None
+    """CSV file with the columns path,label"""
+    test: str | None = None
+    """folder of test images, a subfolder a class"""
+    root: str | None = None
+    """folder that named datasets are found in or downloaded to"""
+    labels_per_class: int | None = None
+    """labels kept of each class; the others are hidden"""
+    split_seed: int = 0
+    """seed of the draw of labeled images; the same for every training seed unless set"""
+    include_labeled: bool = True
+    """labeled images also appear among the unlabeled ones, without their label"""
+    validation_per_class: int = 0
+    """labels of each class held out of training, to evaluate on where there is no test set"""
+    size: int | None = None
+    """side in pixels of what the network sees; unset: that of the backbone's weights, or of the images"""
+    crop: Literal["pad", "resized"] = UNSET
+    """random crop of a padded picture (small images), or random resized crop (photos)"""
+    crop_scale: float = 0.2
+    """smallest share of a picture that a random resized crop keeps"""
+    flip: bool | None = None
+    """mirror pictures at random; unset: as the dataset says, true for folders"""
+    randaugment_n: int = UNSET
+    """strong views: operations per picture"""
+    randaugment_m: float = UNSET
+    """strong views: magnitude of the operations, 0 to 30"""
+    randaugment_jitter: bool = False
+    """strong views: magnitudes drawn from 0 to m instead of m itself"""
+    cutout: float = UNSET
+    """strong views: side of a grey square, as a share of the picture's; 0 for none"""
+    check: Literal["full", "header"] = "full"
+    """decode every image once before training, or read its header only"""
+    strict: bool = False
+    """stop at an image that cannot be decoded instead of leaving it out"""
+    workers: int | None = None
+    """processes that prepare batches; unset: none for images in memory, else up to 4"""
+
+
+@dataclass(frozen=True)
+class NetworkSettings:
+    backbone: str = UNSET
+    """wrn-28-2, wrn-tiny, lite0, or any timm model; see 'selftrain list backbones'"""
+    weights: str = "auto"
+    """auto, none, pretrained, or a local checkpoint file"""
+    bottleneck: int = UNSET
+    """width of Linear-BN-ReLU-Dropout between backbone and heads; 0 for none"""
+    dropout: float = 0.5
+    """dropout of the bottleneck"""
+    head: Literal["linear", "mlp"] = "linear"
+    """the main head h"""
+    head_width: int = 1024
+    """hidden width of a nonlinear main head"""
+
+
+@dataclass(frozen=True)
+class OptimSettings:
+    lr: float = UNSET
+    """learning rate at the start"""
+    momentum: float = 0.9
+    """of SGD"""
+    nesterov: bool = True
+    """Nesterov momentum"""
+    weight_decay: float = 5e-4
+    """L2 penalty"""
+    norm_decay: bool = True
+    """weight decay on biases and normalisation layers too"""
+    backbone_lr: float = UNSET
+    """factor of the learning rate in the backbone"""
+    schedule: Literal["cosine", "exponential", "constant"] = "cosine"
+    """lr cos(7 pi t/16 N), lr (1 + gamma t)^-decay, or lr"""
+    gamma: float = 0.0004
+    """of the exponential schedule"""
+    decay: float = 0.75
+    """of the exponential schedule"""
+    clip: float = 0.0
+    """largest norm of the gradient; 0 for no clipping"""
+    ema: float = UNSET
+    """decay of the weight average that is evaluated and saved; 0: the last weights themselves"""
+
+
+@dataclass(frozen=True)
+class TrainSettings:
+    steps: int = UNSET
+    """optimiser steps"""
+    batch: int = UNSET
+    """labeled images a step"""
+    unlabeled_batch: int = UNSET
+    """unlabeled images a step"""
+    eval_every: int | None = None
+    """steps between evaluations; unset: a tenth of the run"""
+    checkpoint_every: int | None = None
+    """steps between checkpoints; unset: as often as evaluations"""
+    eval_batch: int = 256
+    """images a batch in evaluation and prediction"""
+    precision: Literal["32", "bf16-mixed"] = "32"
+    """32, or bf16-mixed: bfloat16 where it is safe"""
+    channels_last: bool = True
+    """memory layout of images; quicker for convolutions"""
+    threads: int = 0
+    """CPU threads; 0: as torch sees fit"""
+    devices: int = 1
+    """GPUs, or CPU processes, that share each batch"""
+    accelerator: Literal["auto", "cpu", "cuda", "mps"] = "auto"
+    """where to compute"""
+
+
+@dataclass(frozen=True)
+class Settings:
+    """All a run depends on. The same settings on the same machine give the same weights."""
+
+    method: str = "dst(fixmatch)"
+    """what to train; see 'selftrain list methods'"""
+    regime: Literal["scratch", "finetune", "frozen"] = UNSET
+    """from random weights, fine-tuning a pretrained backbone whole, or on its frozen features"""
+    seed: int = 0
+    """of initial weights, batches and augmentation"""
+    data: DataSettings = field(default_factory=DataSettings)
+    network: NetworkSettings = field(default_factory=NetworkSettings)
+    optim: OptimSettings = field(default_factory=OptimSettings)
+    train: TrainSettings = field(default_factory=TrainSettings)
+
+
+SECTIONS = {"data": DataSettings, "network": NetworkSettings, "optim": OptimSettings, "train": TrainSettings}
+
+# What methods.md of the paper calls protocols. Steps are ours: the paper takes 1000k (scratch) and 40k (fine-tuning).
+REGIMES: dict[str, dict[str, Any]] = {
+    "scratch": {
+        "network.backbone": "wrn-28-2", "network.bottleneck": 0,
+        "optim.lr": 0.03, "optim.backbone_lr": 1.0, "optim.ema": 0.999,
+        "train.steps": 20000, "train.batch": 64, "train.unlabeled_batch": 448,
+        "data.crop": "pad", "data.randaugment_n": 3, "data.randaugment_m": 5.0, "data.cutout": 0.5,
+    },
+    "finetune": {
+        "network.backbone": "lite0", "network.bottleneck": 1024,
+        "optim.lr": 0.003, "optim.backbone_lr": 0.1, "optim.ema": 0.0,
+        "train.steps": 5000, "train.batch": 32, "train.unlabeled_batch": 32,
+        "data.crop": "resized", "data.randaugment_n": 2, "data.randaugment_m": 10.0, "data.cutout": 0.0,
+    },
+}  # fmt: skip
+
+
+def make_settings(regime: str, given: Mapping[str, Any]) -> Settings:
+    """Settings from dotted names (``{"optim.lr": 0.01, "seed": 3}``); a regime's defaults fill in the others."""
+    if regime not in REGIMES:
+        raise UserError(f"--regime {regime}: expected one of {', '.join(REGIMES)}.{nearest(regime, REGIMES)}")
+    values: dict[str, dict[str, Any]] = {name: {} for name in SECTIONS}
+    top: dict[str, Any] = {"regime": regime}
+    for name, value in {**REGIMES[regime], **given}.items():
+        section, _, key = name.partition(".")
+        if section in SECTIONS and key:
+            values[section][known_field(SECTIONS[section], key, f"--set {section}")] = value
+        elif not key and section in field_types(Settings) and section not in SECTIONS:
+            top[section] = value
+        else:
+            known = known_settings()
+            raise UserError(f"--set {name}={value}: there is no such setting.{nearest(name, known)}")
+    sections = {}
+    for name, cls in SECTIONS.items():
+        sections[name] = cls(**values[name])
+        check_fields(sections[name], name)
+    settings = Settings(**top, **sections)
+    check_fields(settings, "settings")
+    _check_ranges(settings)
+    return settings
+
+
+def known_settings() -> list[str]:
+    """Every dotted name that ``--set`` reaches, apart from the method's own fields."""
+    return [f"{section}.{name}" for section, cls in SECTIONS.items() for name in field_types(cls)] + [
+        f.name for f in fields(Settings) if f.name not in SECTIONS
+    ]
+
+
+def _check_ranges(settings: Settings) -> None:
+    flat = flatten(asdict(settings))
+    for name in ("train.steps", "train.batch", "train.unlabeled_batch", "train.eval_batch", "train.devices"):
+        if flat[name] < 1:
+            raise UserError(f"{name}={flat[name]}: expected at least 1.")
+    for name in ("train.eval_every", "train.checkpoint_every", "data.labels_per_class", "data.size"):
+        if flat[name] is not None and flat[name] < (8 if name == "data.size" else 1):
+            raise UserError(f"{name}={flat[name]}: expected at least {8 if name == 'data.size' else 1}.")
+    for name in ("optim.momentum", "optim.ema", "data.cutout", "network.dropout"):
+        if not 0 <= flat[name] < 1:
+            raise UserError(f"{name}={flat[name]}: expected at least 0 and less than 1.")
+    if not 0 < settings.data.crop_scale <= 1:
+        raise UserError(f"data.crop_scale={settings.data.crop_scale}: expected more than 0 and at most 1.")
+    for name in ("optim.lr", "seed", "data.split_seed", "optim.weight_decay", "optim.clip", "network.bottleneck"):
+        if flat[name] < 0:
+            raise UserError(f"{name}={flat[name]}: expected at least 0.")
+    for name in ("train.batch", "train.unlabeled_batch"):
+        if flat[name] % settings.train.devices:
+            raise UserError(f"{name}={flat[name]} cannot be shared by train.devices={settings.train.devices} evenly.")
+
+
+def parse_assignment(text: str) -> tuple[str, str]:
+    """``optim.lr=0.01`` as a name and a value."""
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise UserError(f"--set {text}: write it as name=value, for example --set optim.lr=0.01.")
+    return name.strip(), value.strip()
+
+
+def dump_settings(settings: Settings) -> str:
+    """The text of a ``config.yaml``."""
+    tree = asdict(settings)
+    return "# Repeats this run: selftrain train --config config.yaml --out ANOTHER\n" + yaml.safe_dump(
+        tree, sort_keys=False, allow_unicode=True, width=120
+    )
+
+
+def read_config(path: Path) -> dict[str, Any]:
+    """The settings in a ``config.yaml`` as dotted names."""
+    try:
+        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"--config {path}: cannot be read ({error.strerror}).") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"--config {path}: not a YAML file ({' '.join(str(error).split())}).") from None
+    if not isinstance(tree, dict):
+        raise UserError(f"--config {path}: expected settings such as 'optim: {{lr: 0.01}}'.")
+    return flatten(tree)
+
+
+def with_values(settings: Settings, values: Mapping[str, Any]) -> Settings:
+    """The same settings with some dotted names replaced."""
+    for name, value in values.items():
+        section, _, key = name.partition(".")
+        if key:
+            part = getattr(settings, section)
+            settings = replace(settings, **{section: replace(part, **{key: value})})
+        else:
+            settings = replace(settings, **{section: value})
+    return settings
+
+
+__all__ = [
+    "REGIMES",
+    "DataSettings",
+    "NetworkSettings",
+    "OptimSettings",
+    "Settings",
+    "TrainSettings",
+    "convert",
+    "dump_settings",
+    "known_settings",
+    "make_settings",
+    "parse_assignment",
+    "read_config",
+    "with_values",
+]

@@ -1,0 +1,438 @@
+"""From data and settings to a finished run folder.
+
+Knows nothing of equations (methods) or of the command line: it joins data, network, method and engine.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import asdict
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import torch
+from lightning.fabric import Fabric
+from lightning.fabric.strategies.ddp import DDPStrategy
+from torch import Tensor, nn
+
+from selftrain import __version__
+from selftrain.backbones import Backbone, build_backbone
+from selftrain.console import Reporter
+from selftrain.data.images import ArrayImages, Images
+from selftrain.data.sources import Corpus, corpus_from_arrays, load_corpus
+from selftrain.data.split import Split, load_split, make_split, save_split
+from selftrain.data.stream import Stream, batches
+from selftrain.data.views import ImageViews, clean_batches
+from selftrain.engine.checkpoint import load_checkpoint, save_checkpoint
+from selftrain.engine.evaluate import confusion_matrix
+from selftrain.engine.loop import Loop
+from selftrain.engine.observers import LossMeter, PseudoLabelQuality
+from selftrain.engine.optim import make_optimizer
+from selftrain.errors import UserError
+from selftrain.files import write_json, write_text
+from selftrain.methods import Method, make_method, spell_method
+from selftrain.metrics import as_json, summarise
+from selftrain.model import make_card, make_classifier, save_model
+from selftrain.network import Network, Task
+from selftrain.options import flatten
+from selftrain.run import CHECKPOINTS, CONFIG, LOG, METRICS, MODEL, RESULTS, SPLIT, Run
+from selftrain.settings import Settings, dump_settings, make_settings, read_config, with_values
+
+LARGEST_CACHED_TEST_SET = 1 << 30  # bytes of decoded test pictures kept between evaluations
+
+
+def train(
+    data: Any = None,
+    *,
+    labels: str | Path | None = None,
+    test: Any = None,
+    method: str | Method | None = None,
+    backbone: str | None = None,
+    regime: str | None = None,
+    labels_per_class: int | None = None,
+    steps: int | None = None,
+    seed: int | None = None,
+    size: int | None = None,
+    root: str | Path | None = None,
+    settings: Mapping[str, Any] | None = None,
+    config: str | Path | None = None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    strict: bool | None = None,
+    quiet: bool = False,
+) -> Run:
+    """Train a classifier and write a run folder.
+
+    Parameters
+    ----------
+    data
+        A folder in one of the three layouts, the name of a dataset, or a pair of arrays ``(x, y)`` where ``y == -1``
+        means unlabeled.
+    labels, test, labels_per_class, root, size
+        A CSV file ``path,label``; a folder of test images (or arrays ``(x, y)``); labels to keep of each class, the
+        others are hidden; where named datasets are; side in pixels of what the network sees.
+    method, backbone, regime, steps, seed
+        As ``selftrain train --help`` explains.
+    settings
+        Any other setting by its dotted name, ``{"optim.lr": 0.01, "method.base.tau": 0.9}``.
+    config
+        The ``config.yaml`` of an earlier run, to repeat it; what is given besides it wins.
+    out, resume
+        The run folder; go on with a run that was stopped.
+    strict, quiet
+        Stop at an unreadable image instead of leaving it out; print nothing.
+
+    Returns
+    -------
+    Run
+        The folder, with ``results``, ``metrics``, ``predict`` and ``evaluate``.
+    """
+    arrays = data if isinstance(data, tuple) else None
+    test_arrays = test if isinstance(test, tuple) else None
+    given: dict[str, Any] = {
+        "data.path": "arrays" if arrays else None if data is None else str(data),
+        "data.labels": labels and str(labels),
+        "data.test": "arrays" if test_arrays else test and str(test),
+        "data.root": root and str(root),
+        "data.labels_per_class": labels_per_class,
+        "data.size": size,
+        "data.strict": strict,
+        "network.backbone": backbone,
+        "method": spell_method(method) if isinstance(method, Method) else method,
+        "regime": regime,
+        "seed": seed,
+        "train.steps": steps,
+    }
+    given = {name: value for name, value in given.items() if value is not None} | dict(settings or {})
+    if config is not None:
+        given = read_config(Path(config)) | given
+    reporter = Reporter(quiet)
+    folder = Path(out) if out is not None else None
+    if resume:
+        folder = _resumable(folder)
+        given = _unchanged(read_config(folder / CONFIG), given, folder)
+    elif folder is not None and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise UserError(
+            f"--out {folder}: exists already. Add --resume to go on with that run, or choose another folder."
+        )
+    if not given.get("data.path"):
+        raise UserError("DATA is missing: give a folder of images, or a dataset's name such as 'digits'.")
+
+    chosen, the_method = settle(given)
+    corpus = _load(chosen, arrays, test_arrays, reporter)
+    if resume and (folder / SPLIT).exists():  # type: ignore[operator]
+        split = load_split(folder / SPLIT, corpus)  # type: ignore[operator]
+    else:
+        split = make_split(
+            corpus,
+            labels_per_class=chosen.data.labels_per_class,
+            seed=chosen.data.split_seed,
+            include_labeled=chosen.data.include_labeled,
+            validation_per_class=chosen.data.validation_per_class,
+        )
+    return _Training(chosen, the_method, corpus, split, reporter).run(folder, resume)
+
+
+def settle(given: Mapping[str, Any]) -> tuple[Settings, Method]:
+    """The settings and the method that dotted names (``{"regime": "scratch", "method.base.tau": 0.9}``) ask for."""
+    given = dict(given)
+    own = {name.removeprefix("method."): given.pop(name) for name in list(given) if name.startswith("method.")}
+    regime = given.pop("regime", None) or _usual_regime(given)
+    settings = make_settings(str(regime), given)
+    method = make_method(settings.method, settings.regime, own)
+    return with_values(settings, {"method": spell_method(method)}), method
+
+
+def _usual_regime(given: Mapping[str, Any]) -> str:
+    """Random weights for Wide ResNets and small pictures in memory; a pretrained backbone otherwise."""
+    backbone = given.get("network.backbone")
+    if backbone is None:
+        return "scratch" if given.get("data.path") in ("digits", "arrays") else "finetune"
+    return "scratch" if str(backbone).startswith("wrn") or given.get("network.weights") == "none" else "finetune"
+
+
+def _resumable(folder: Path | None) -> Path:
+    if folder is None:
+        raise UserError("--resume needs --out RUN, the folder of the run to go on with.")
+    if not (folder / CONFIG).exists():
+        raise UserError(f"--resume: {folder} is not a run folder (no {CONFIG} in it).")
+    return folder
+
+
+def _unchanged(saved: dict[str, Any], given: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+    """The saved settings, once it is sure that those given now do not contradict them."""
+    asked, _ = settle({**saved, **given})
+    started, _ = settle(saved)
+    before, now = flatten(asdict(started)), flatten(asdict(asked))
+    free = ("data.workers", "train.threads", "data.root", "data.path", "data.labels", "data.test")
+    for name in before:
+        if before[name] != now[name] and name not in free:
+            raise UserError(
+                f"--resume: {folder} was started with {name}={before[name]}, not {now[name]}. "
+                f"Leave it out to go on, or start anew in another --out."
+            )
+    return flatten(asdict(asked))
+
+
+def _load(settings: Settings, arrays: Any, test_arrays: Any, reporter: Reporter) -> Corpus:
+    data = settings.data
+    if arrays is not None:
+        test_x, test_y = test_arrays or (None, None)
+        return corpus_from_arrays(arrays[0], arrays[1], test_x=test_x, test_y=test_y)
+    if data.path == "arrays":
+        raise UserError("this run was trained on arrays: give them again, as selftrain.train((x, y), ...).")
+    with reporter.progress("reading images", 1, "images") as bar:
+        corpus = load_corpus(
+            data.path,
+            labels=data.labels,
+            test=data.test,
+            root=data.root,
+            strict=data.strict,
+            check=data.check,
+            progress=bar.reach,
+        )
+    if corpus.skipped:
+        some = ", ".join(corpus.skipped[:3]) + (", ..." if len(corpus.skipped) > 3 else "")
+        reporter.warn(f"left out {len(corpus.skipped)} images that cannot be read: {some} (--strict stops at them)")
+    return corpus
+
+
+class _Training:
+    """The parts of one run, put together."""
+
+    def __init__(self, settings: Settings, method: Method, corpus: Corpus, split: Split, reporter: Reporter):
+        if method.views.unlabeled and not len(split.unlabeled):
+            raise UserError(
+                f"{corpus.name}: there are no unlabeled images, and {method.name} needs some. "
+                f"Add some, hide labels with --labels-per-class N, or train with --method supervised."
+            )
+        self.method, self.corpus, self.split, self.reporter = method, corpus, split, reporter
+        self.settings = _fit_to_images(settings, corpus)
+        data, train = self.settings.data, self.settings.train
+        if train.threads:
+            torch.set_num_threads(train.threads)
+        self.fabric = make_fabric(self.settings, method)
+        torch.manual_seed(self.settings.seed)
+        backbone = self._backbone()
+        self.card = make_card(self.settings.network, backbone, corpus.classes, data.size or backbone.preprocessing.size)
+        classifier = make_classifier(self.card, backbone, channels_last=train.channels_last)
+        self.net = Network(classifier, Task(len(corpus.classes), len(split.unlabeled), train.steps))
+        method.setup(self.net)
+        if train.channels_last:
+            self.net = self.net.to(memory_format=torch.channels_last)
+        self.stream = Stream(
+            self._views(split.labeled),
+            split.labels,
+            self._views(split.unlabeled),
+            method.views,
+            batch=train.batch,
+            unlabeled_batch=train.unlabeled_batch,
+            seed=self.settings.seed,
+            rank=self.fabric.global_rank,
+            ranks=self.fabric.world_size,
+        )
+        self.evaluated_on, self.test, self.test_labels = self._held_out()
+        self._test_batches: list[Tensor] | None = None
+
+    def _backbone(self) -> Backbone:
+        network, data = self.settings.network, self.settings.data
+        grey = isinstance(self.corpus.images, ArrayImages) and self.corpus.images.pixels.shape[1] == 1
+        weights = "none" if self.settings.regime == "scratch" and network.weights == "auto" else network.weights
+        return build_backbone(network.backbone, weights=weights, size=data.size, channels=1 if grey else 3)
+
+    def _views(self, rows: np.ndarray) -> ImageViews:
+        flip = self.corpus.flip if self.settings.data.flip is None else self.settings.data.flip
+        like = self.card.preprocessing
+        return ImageViews(
+            self.corpus.images.subset(rows),
+            self.settings.data,
+            side=like.size,
+            channels=self.card.channels,
+            interpolation=like.interpolation,
+            flip=flip,
+        )
+
+    def _held_out(self) -> tuple[str | None, Images | None, np.ndarray]:
+        if self.corpus.test is not None and self.corpus.test_labels is not None:
+            return "test", self.corpus.test, self.corpus.test_labels
+        if len(self.split.validation):
+            return "validation", self.corpus.images.subset(self.split.validation), self.split.validation_labels
+        return None, None, np.empty(0, np.int64)
+
+    def evaluate(self, model: nn.Module) -> dict[str, Any]:
+        if self.test is None:
+            return summarise(np.zeros((1, 1)))
+        like, classes = self.card.preprocessing, len(self.corpus.classes)
+        fresh: Any = self._test_batches
+        if fresh is None:
+            size = self.settings.train.eval_batch
+            fresh = clean_batches(self.test, size, like.size, self.card.channels, like.interpolation)
+            if len(self.test) * self.card.channels * like.size**2 < LARGEST_CACHED_TEST_SET:
+                fresh = self._test_batches = list(fresh)
+        with self.fabric.autocast():
+            confusion = confusion_matrix(model, fresh, self.test_labels, classes, self.fabric.device)
+        return {**summarise(confusion), "predicted": confusion.sum(axis=0).tolist()}
+
+    def run(self, folder: Path | None, resume: bool) -> Run:
+        settings, train = self.settings, self.settings.train
+        name = spell_method(self.method, settings.regime)
+        device = self.fabric.device
+        loop = Loop(
+            fabric=self.fabric,
+            settings=settings,
+            method=self.method,
+            net=self.net,
+            optimizer=make_optimizer(self.net, settings.optim),
+            observers=[
+                LossMeter(device),
+                PseudoLabelQuality(torch.from_numpy(self.corpus.truth[self.split.unlabeled]), device),
+            ],
+            evaluate=self.evaluate,
+        )
+        if resume and folder is not None and (state := load_checkpoint(folder / CHECKPOINTS)) is not None:
+            loop.load_state_dict(state)
+        workers = self._workers()
+        if loop.step < train.steps:
+            self.stream[loop.step]  # whatever is wrong with the data is better said before there is a run folder
+        folder = folder or _free_folder(f"{self.corpus.name}-{name}-seed{settings.seed}")
+        self._open(folder, loop)
+        self.reporter.say(
+            f"{name} on {self.corpus.name}: {len(self.corpus.classes)} classes, {len(self.split.labeled)} labeled and "
+            f"{len(self.split.unlabeled)} unlabeled images, {settings.regime} regime, {settings.network.backbone} at "
+            f"{self.card.preprocessing.size} px, seed {settings.seed}"
+            + (f"; from step {loop.step}" if loop.step else "")
+        )
+        with (
+            self.reporter.progress("training", train.steps, "steps", start=loop.step) as bar,
+            _stops_between_steps(loop),
+        ):
+
+            def on_row(row: dict[str, Any]) -> None:
+                with (folder / METRICS).open("a", encoding="utf-8") as metrics:
+                    metrics.write(json.dumps(as_json(row), allow_nan=False) + "\n")
+                self.reporter.say(_in_words(row, train.steps))
+                bar.note(f"loss {row['loss']:.3f}")
+
+            def on_checkpoint(state: dict[str, Any]) -> None:
+                save_checkpoint(folder / CHECKPOINTS, state)
+
+            loop.on_row = on_row
+            loop.on_progress = bar.reach
+            loop.on_checkpoint = on_checkpoint
+            loop.run(batches(self.stream, loop.step, train.steps, workers=workers, pin=device.type == "cuda"))
+        if loop.step < train.steps:
+            self.reporter.say(f"stopped at step {loop.step}; go on with --resume --out {folder}")
+            raise KeyboardInterrupt
+        results = self._results(loop, name)
+        save_model(folder / MODEL, loop.predictor, self.card, {"method": name, "regime": settings.regime})
+        write_json(folder / RESULTS, as_json(results))
+        self.reporter.say(f"run folder: {folder}")
+        return Run(folder, self.reporter)
+
+    def _workers(self) -> int:
+        if self.settings.data.workers is not None:
+            return self.settings.data.workers
+        return 0 if isinstance(self.corpus.images, ArrayImages) else min(4, torch.get_num_threads())
+
+    def _open(self, folder: Path, loop: Loop) -> None:
+        """Write what is known before the first step; metrics are those of the checkpoint, whatever a kill left."""
+        folder.mkdir(parents=True, exist_ok=True)
+        write_text(folder / CONFIG, dump_settings(self.settings))
+        save_split(self.split, self.corpus, folder / SPLIT)
+        lines = [json.dumps(as_json(row), allow_nan=False) + "\n" for row in loop.rows]
+        write_text(folder / METRICS, "".join(lines))
+        self.reporter.log = folder / LOG
+
+    def _results(self, loop: Loop, name: str) -> dict[str, Any]:
+        settings, last = self.settings, loop.rows[-1]
+        measures = ("accuracy", "mean_per_class", "per_class", "worst10", "worst20", "worst20_percent",
+                    "imbalance_ratio", "pseudo_label_quantity", "pseudo_label_quality")  # fmt: skip
+        return {
+            "method": name,
+            "dataset": self.corpus.name,
+            "seed": settings.seed,
+            "steps": loop.step,
+            "seconds": round(loop.seconds, 3),
+            "steps_per_second": round(loop.step / loop.seconds, 3),
+            **{measure: last.get(measure) for measure in measures},
+            "evaluated_on": self.evaluated_on,
+            "regime": settings.regime,
+            "backbone": settings.network.backbone,
+            "size": self.card.preprocessing.size,
+            "labels_per_class": settings.data.labels_per_class,
+            "labeled": len(self.split.labeled),
+            "unlabeled": len(self.split.unlabeled),
+            "split_hash": self.split.hash,
+            "classes": list(self.corpus.classes),
+            "selftrain": __version__,
+            "torch": torch.__version__,
+        }
+
+
+def make_fabric(settings: Settings, method: Method) -> Fabric:
+    """Where to compute. Players that take turns leave each other's parameters without gradient for a while."""
+    train = settings.train
+    strategy: Any = "auto"
+    if train.devices > 1:
+        strategy = DDPStrategy(find_unused_parameters=len(method.turns) > 1, broadcast_buffers=False)
+    precision: Any = "32-true" if train.precision == "32" else train.precision
+    fabric = Fabric(accelerator=train.accelerator, devices=train.devices, strategy=strategy, precision=precision)
+    fabric.launch()
+    return fabric
+
+
+def _fit_to_images(settings: Settings, corpus: Corpus) -> Settings:
+    """Random weights have no size of their own: take that of the pictures, and a small network for small ones."""
+    if settings.regime != "scratch":
+        return settings
+    side = settings.data.size or min(min(corpus.images.load(0).size), 96)
+    values: dict[str, Any] = {"data.size": side}
+    if side <= 16 and settings.network.backbone == "wrn-28-2":
+        values["network.backbone"] = "wrn-tiny"
+    return with_values(settings, values)
+
+
+def _free_folder(name: str) -> Path:
+    stem = re.sub(r"[^\w.=-]+", "-", name).strip("-")[:100]
+    number = 1
+    while (folder := Path("runs") / (stem if number == 1 else f"{stem}-{number}")).exists():
+        number += 1
+    return folder
+
+
+def _in_words(row: dict[str, Any], steps: int) -> str:
+    words = [f"step {row['step']}/{steps}", f"loss {row['loss']:.3f}"]
+    if row["accuracy"] is not None:
+        words += [f"accuracy {100 * row['accuracy']:.1f}", f"worst fifth {100 * row['worst20_percent']:.1f}"]
+    if row.get("pseudo_label_quantity") is not None:
+        words.append(f"pseudo labels kept {100 * row['pseudo_label_quantity']:.0f}%")
+    if row.get("pseudo_label_quality") is not None:
+        words.append(f"of them right {100 * row['pseudo_label_quality']:.0f}%")
+    return "  ".join(words)
+
+
+@contextmanager
+def _stops_between_steps(loop: Loop) -> Iterator[None]:
+    """Ctrl-C and SIGTERM end the run after the current step, with a checkpoint; a second Ctrl-C ends it at once."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def ask(number: int, frame: FrameType | None) -> None:
+        if loop.stopping:
+            raise KeyboardInterrupt
+        loop.stopping = True
+
+    saved = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in saved.items():
+            signal.signal(number, handler)

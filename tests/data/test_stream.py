@@ -1,0 +1,111 @@
+"""The stream: a batch is a function of the step alone, whatever the labels, classes, workers or ranks."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from selftrain.batch import Views
+from selftrain.data.images import ArrayImages
+from selftrain.data.stream import Shuffle, Stream, batches
+from selftrain.data.views import ImageViews
+from selftrain.settings import make_settings
+
+VIEWS = Views(unlabeled=("weak", "strong", "weak_2"), gradient=("strong",))
+
+
+def make_stream(
+    n_labeled: int = 5, n_unlabeled: int = 40, *, crop: str = "pad", channels: int = 1, side: int = 8, **options: int
+) -> Stream:
+    rng = np.random.default_rng(0)
+    data = make_settings("scratch", {"data.crop": crop}).data
+
+    def views(n: int) -> ImageViews:
+        pixels = rng.integers(0, 256, (n, 11, 11) if channels == 1 else (n, 11, 11, 3), dtype=np.uint8)
+        return ImageViews(ArrayImages(pixels), data, side=side, channels=channels, interpolation="bilinear", flip=True)
+
+    labels = np.arange(n_labeled) % 2
+    sizes = {"batch": 6, "unlabeled_batch": 10, "seed": 3, **options}
+    return Stream(views(n_labeled), labels, views(n_unlabeled), VIEWS, **sizes)
+
+
+def test_shuffle_sees_everything_once_a_pass() -> None:
+    shuffle = Shuffle(7, 4, seed=0, tag=1)
+    rows = np.concatenate([shuffle.rows(step) for step in range(7)])
+    for start in range(0, 28, 7):
+        assert sorted(rows[start : start + 7]) == list(range(7))
+    assert not np.array_equal(rows[:7], rows[7:14])
+
+
+def test_shuffle_with_fewer_rows_than_the_batch() -> None:
+    rows = Shuffle(3, 10, seed=0, tag=1).rows(0)
+    assert len(rows) == 10
+    assert np.bincount(rows, minlength=3).min() >= 3
+
+
+def test_shuffle_needs_no_history() -> None:
+    one, other = Shuffle(9, 4, 0, 1), Shuffle(9, 4, 0, 1)
+    for step in range(50):
+        one.rows(step)
+    assert np.array_equal(one.rows(50), other.rows(50))
+    assert not np.array_equal(Shuffle(9, 4, 1, 1).rows(50), other.rows(50))
+
+
+@pytest.mark.parametrize("crop", ["pad", "resized"])
+@pytest.mark.parametrize("channels", [1, 3])
+@pytest.mark.parametrize("side", [8, 33])
+def test_views_have_the_asked_shape(crop: str, channels: int, side: int) -> None:
+    labeled, unlabeled = make_stream(crop=crop, channels=channels, side=side)[0]
+    assert set(labeled.views) == {"weak"}
+    assert set(unlabeled.views) == {"weak", "strong", "weak_2"}
+    assert labeled.weak.shape == (6, channels, side, side)
+    assert unlabeled.strong.shape == (10, channels, side, side)
+    assert unlabeled.strong.dtype == torch.uint8
+    assert not torch.equal(unlabeled.weak, unlabeled["weak_2"])
+
+
+def test_an_unlabeled_batch_has_no_label_field() -> None:
+    _, unlabeled = make_stream()[0]
+    assert set(vars(unlabeled)) == {"views", "index"}
+    assert not hasattr(unlabeled, "y")
+    assert not hasattr(unlabeled, "labels")
+
+
+def test_labels_belong_to_their_pictures() -> None:
+    stream = make_stream(n_labeled=5)
+    labeled, _ = stream[3]
+    rows = stream.shuffles[0].rows(3)
+    assert labeled.y.tolist() == [row % 2 for row in rows]
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_workers_and_position_change_nothing(workers: int) -> None:
+    stream = make_stream()
+    for step, (labeled, unlabeled) in enumerate(batches(stream, 5, 9, workers=workers), start=5):
+        expected_l, expected_u = make_stream()[step]
+        assert torch.equal(labeled.weak, expected_l.weak)
+        assert torch.equal(labeled.y, expected_l.y)
+        assert torch.equal(unlabeled.index, expected_u.index)
+        for name in VIEWS.unlabeled:
+            assert torch.equal(unlabeled[name], expected_u[name])
+
+
+@pytest.mark.parametrize("crop", ["pad", "resized"])
+def test_two_ranks_share_the_batch_of_one(crop: str) -> None:
+    whole_l, whole_u = make_stream(crop=crop)[4]
+    halves = [make_stream(crop=crop, rank=rank, ranks=2)[4] for rank in range(2)]
+    assert torch.equal(torch.cat([l.weak for l, _ in halves]), whole_l.weak)
+    assert torch.equal(torch.cat([u.index for _, u in halves]), whole_u.index)
+    assert torch.equal(torch.cat([u.strong for _, u in halves]), whole_u.strong)
+
+
+def test_another_seed_gives_other_batches() -> None:
+    assert not torch.equal(make_stream()[0][1].weak, make_stream(seed=4)[0][1].weak)
+
+
+def test_global_random_state_is_left_alone() -> None:
+    before = torch.get_rng_state()
+    for _ in batches(make_stream(), 0, 2, workers=1):
+        pass
+    assert torch.equal(torch.get_rng_state(), before)
