@@ -31,7 +31,8 @@ def field_help(cls: Any) -> dict[str, str]:
     for owner in reversed(cls.__mro__):
         if not is_dataclass(owner):
             continue
-        body = ast.parse(textwrap.dedent(inspect.getsource(owner))).body[0]
+        source: Any = owner  # is_dataclass has narrowed it to something getsource would not take
+        body = ast.parse(textwrap.dedent(inspect.getsource(source))).body[0]
         assert isinstance(body, ast.ClassDef)
         for statement, following in zip(body.body, body.body[1:], strict=False):
             if (

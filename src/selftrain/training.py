@@ -302,17 +302,17 @@ class _Training:
         if loop.step < train.steps:
             self.stream[loop.step]  # whatever is wrong with the data is better said before there is a run folder
         folder = folder or _free_folder(f"{self.corpus.name}-{name}-seed{settings.seed}")
-        self._open(folder, loop)
-        self.reporter.say(
-            f"{name} on {self.corpus.name}: {len(self.corpus.classes)} classes, {len(self.split.labeled)} labeled and "
-            f"{len(self.split.unlabeled)} unlabeled images, {settings.regime} regime, {settings.network.backbone} at "
-            f"{self.card.preprocessing.size} px, seed {settings.seed}"
-            + (f"; from step {loop.step}" if loop.step else "")
-        )
         with (
-            self.reporter.progress("training", train.steps, "steps", start=loop.step) as bar,
             _stops_between_steps(loop),
+            self.reporter.progress("training", train.steps, "steps", start=loop.step) as bar,
         ):
+            self._open(folder, loop)
+            self.reporter.say(
+                f"{name} on {self.corpus.name}: {len(self.corpus.classes)} classes, {len(self.split.labeled)} labeled and "
+                f"{len(self.split.unlabeled)} unlabeled images, {settings.regime} regime, {settings.network.backbone} at "
+                f"{self.card.preprocessing.size} px, seed {settings.seed}"
+                + (f"; from step {loop.step}" if loop.step else "")
+            )
 
             def on_row(row: dict[str, Any]) -> None:
                 with (folder / METRICS).open("a", encoding="utf-8") as metrics:
@@ -400,7 +400,7 @@ def _fit_to_images(settings: Settings, corpus: Corpus) -> Settings:
 
 
 def _free_folder(name: str) -> Path:
-    stem = re.sub(r"[^\w.=-]+", "-", name).strip("-")[:100]
+    stem = re.sub(r"[^\w.=]+", "-", name).strip("-")[:100]
     number = 1
     while (folder := Path("runs") / (stem if number == 1 else f"{stem}-{number}")).exists():
         number += 1

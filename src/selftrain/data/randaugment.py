@@ -42,17 +42,17 @@ def _apply_to_block(images: Tensor, operation: np.ndarray, strength: np.ndarray,
     for slot in range(operation.shape[1]):
         kind = _KIND_OF[operation[:, slot]]
         order = np.argsort(kind, kind="stable")  # the samples of one kind lie together: slices, no scattered writes
-        images, row_of = images.index_select(0, to_device(row_of[order], device)), np.argsort(order)
         ends = np.searchsorted(kind[order], range(len(_KINDS) + 1)).tolist()
+        source = to_device(row_of[order], device)
+        changed = torch.empty_like(output)
         for (prepare, change), (start, end) in zip(_KINDS, pairwise(ends), strict=True):
-            if start == end:
-                continue
             members = order[start:end]
-            numbers = prepare(operation[members, slot], strength[members, slot], height, width)
+            numbers = prepare(operation[members, slot], strength[members, slot], height, width) if len(members) else []
             tensors = [to_device(array, device) for array in numbers]
             for rows in spans(images, start, end, CPU_CHUNK):
                 part = slice(rows.start - start, rows.stop - start)
-                images[rows] = change(images[rows], *(tensor[part] for tensor in tensors))
+                changed[rows] = change(images.index_select(0, source[rows]), *(tensor[part] for tensor in tensors))
+        images, row_of = changed, np.argsort(order)
     torch.index_select(images, 0, to_device(row_of, device), out=output)
 
 
@@ -123,6 +123,10 @@ def _column(values: np.ndarray, dtype: type[np.generic]) -> np.ndarray:
 
 
 # The device's half: images (n, C, H, W), the arrays above as tensors -> images, of uint8 or of whole numbers in int16.
+
+
+def _keep(images: Tensor) -> Tensor:
+    return images
 
 
 def _move(images: Tensor, a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
@@ -208,8 +212,8 @@ def _equalize(images: Tensor) -> Tensor:
 Prepare = Callable[[np.ndarray, np.ndarray, int, int], list[np.ndarray]]
 Change = Callable[..., Tensor]
 
-_POOL: dict[str, tuple[Prepare, Change] | None] = {
-    "Identity": None,
+_POOL: dict[str, tuple[Prepare, Change]] = {
+    "Identity": (_nothing, _keep),
     "ShearX": (_motion, _move),
     "ShearY": (_motion, _move),
     "TranslateX": (_motion, _move),
@@ -226,5 +230,5 @@ _POOL: dict[str, tuple[Prepare, Change] | None] = {
 }
 OPERATIONS = tuple(_POOL)
 
-_KINDS = [kind for kind in dict.fromkeys(_POOL.values()) if kind is not None]
-_KIND_OF = np.array([len(_KINDS) if kind is None else _KINDS.index(kind) for kind in _POOL.values()])
+_KINDS = list(dict.fromkeys(_POOL.values()))
+_KIND_OF = np.array([_KINDS.index(kind) for kind in _POOL.values()])

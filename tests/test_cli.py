@@ -1,0 +1,254 @@
+"""The command line: what it prints, which files it writes, and one line with exit code 2 for whatever is wrong."""
+
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from selftrain.cli import main
+from tests.folders import CLASSES, fill, layout_1, layout_2, layout_3
+
+QUICK = [
+    "--backbone", "wrn-tiny", "--steps", "4", "--quiet", "--set", "train.batch=4", "--set", "train.unlabeled_batch=4",
+    "--set", "data.workers=0",
+]  # fmt: skip
+
+
+def run(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
+    monkeypatch.setattr(sys, "argv", ["selftrain", *map(str, words)])
+    try:
+        main()
+    except SystemExit as stop:
+        return int(stop.code or 0)
+    return 0
+
+
+@pytest.fixture
+def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    data = layout_2(tmp_path / "data")
+    folder = tmp_path / "run"
+    assert run(monkeypatch, "train", data, "--labels-per-class", 2, "--out", folder, *QUICK) == 0
+    return folder
+
+
+def odd_images(folder: Path) -> list[str]:
+    """One picture of every kind that trips readers up, some of them deep in the tree."""
+    rng = np.random.default_rng(0)
+    grey = rng.integers(0, 256, (20, 24), dtype=np.uint8)
+    colour = rng.integers(0, 256, (20, 24, 3), dtype=np.uint8)
+    alpha = rng.integers(0, 256, (20, 24, 4), dtype=np.uint8)
+    (folder / "a" / "b c" / "ü").mkdir(parents=True)
+    Image.fromarray(alpha).save(folder / "alpha.png")
+    Image.fromarray(grey).save(folder / "a" / "grey.jpg")
+    Image.fromarray(grey.astype(np.uint16) * 257).save(folder / "a" / "b c" / "deep16.png")
+    Image.fromarray(colour).save(folder / "a" / "b c" / "ü" / "web.webp")
+    frames = [Image.fromarray(255 - colour), Image.fromarray(colour)]
+    frames[0].save(folder / "moving.gif", save_all=True, append_images=frames[1:])
+    return ["a/b c/deep16.png", "a/b c/ü/web.webp", "a/grey.jpg", "alpha.png", "moving.gif"]
+
+
+def test_help_teaches_without_importing_torch() -> None:
+    code = "import sys; sys.argv=['selftrain','train','--help']\nfrom selftrain.cli import main\ntry: main()\nexcept SystemExit: pass\nassert 'torch' not in sys.modules"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    for word in ("labeled/<class>", "--labels-per-class", "dst(fixmatch", "--resume", "--set"):
+        assert word in done.stdout
+
+
+def test_predict_writes_every_kind_of_image(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = odd_images(tmp_path / "new")
+    (tmp_path / "new" / "broken.png").write_bytes(b"not an image")
+    out = tmp_path / "deep" / "predictions.csv"
+    assert run(monkeypatch, "predict", trained, tmp_path / "new", "-o", out) == 0
+    with out.open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["path"] for row in rows] == names
+    assert list(rows[0]) == ["path", "label", "confidence", *(f"prob_{name}" for name in CLASSES)]
+    for row in rows:
+        p = [float(row[f"prob_{name}"]) for name in CLASSES]
+        assert sum(p) == pytest.approx(1, abs=1e-4)
+        assert float(row["confidence"]) == max(p)
+        assert row["label"] == CLASSES[int(np.argmax(p))]
+    assert "broken.png" in capsys.readouterr().err
+
+
+def test_predict_strict_stops_at_a_broken_image(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    odd_images(tmp_path / "new")
+    (tmp_path / "new" / "broken.png").write_bytes(b"not an image")
+    out = tmp_path / "predictions.csv"
+    assert run(monkeypatch, "predict", trained, tmp_path / "new", "-o", out, "--strict") == 2
+    assert "broken.png" in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_evaluate(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, "evaluate", trained, tmp_path / "data", "--json") == 0
+    measures = json.loads(capsys.readouterr().out)
+    assert measures["accuracy"] == json.loads((trained / "results.json").read_text())["accuracy"]
+    assert measures["images"] == 12
+    fill(tmp_path / "more", dict.fromkeys(CLASSES, 2), seed=7)
+    assert run(monkeypatch, "evaluate", trained, tmp_path / "more") == 0
+    assert "worst fifth" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("what", ["methods", "datasets", "backbones", "settings"])
+def test_list(what: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(monkeypatch, "list", what) == 0
+    word = {"methods": "fixmatch", "datasets": "digits", "backbones": "wrn-28-2", "settings": "optim.lr"}[what]
+    assert word in capsys.readouterr().out
+
+
+def test_train_says_what_it_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    data, labels = layout_3(tmp_path / "photos")
+    words = [word for word in QUICK if word != "--quiet"]
+    assert run(monkeypatch, "train", data, "--labels", labels, *words) == 0
+    captured = capsys.readouterr()
+    assert "6 labeled and 30 unlabeled images" in captured.err
+    assert "Not evaluated" in captured.out
+    assert [path.name for path in (tmp_path / "runs").iterdir()] == ["photos-dst-fixmatch-seed0"]
+
+
+def broken_csv(data: Path, text: str) -> Path:
+    path = data / "labels.csv"
+    path.write_text(text, encoding="utf-8")
+    return path
+
+
+def bad_inputs(tmp_path: Path) -> dict[str, tuple[list[object], list[str]]]:
+    """What is typed, and what the one line must say."""
+    good = layout_2(tmp_path / "good")
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    odd = tmp_path / "odd"
+    fill(odd / "pictures", {"ant": 2})
+    hollow = layout_2(tmp_path / "hollow")
+    (hollow / "train" / "dog").mkdir()
+    unreadable = layout_1(tmp_path / "unreadable")
+    (unreadable / "labeled" / "dog").mkdir()
+    (unreadable / "labeled" / "dog" / "x.png").write_bytes(b"no")
+    tree, _ = layout_3(tmp_path / "tree")
+    unknown = broken_csv(tree, "path,label\nshots/ant/ant00.png,ant\nshots/bee/bee001.png,bee\n")
+    twice_tree, _ = layout_3(tmp_path / "twice")
+    row = "shots/ant/ant001.png,ant\n"
+    twice = broken_csv(twice_tree, f"path,label\n{row}{row}shots/bee/bee001.png,bee\n")
+    corrupt = layout_2(tmp_path / "corrupt")
+    (corrupt / "train" / "ant" / "bad.png").write_bytes(b"no")
+    label = ["--labels-per-class", 2]
+    return {
+        "unknown method": ([good, *label, "--method", "fixmtch"], ["fixmtch", "fixmatch"]),
+        "method option": ([good, *label, "--method", "fixmatch(tua=1)"], ["tua", "tau"]),
+        "unknown backbone": ([good, *label, "--backbone", "wrn-28-3"], ["wrn-28-3", "wrn-28-"]),
+        "unknown regime": ([good, *label, "--regime", "scrtch"], ["scrtch", "scratch"]),
+        "unknown setting": ([good, *label, "--set", "optim.lrr=1"], ["lrr", "lr"]),
+        "unknown section": ([good, *label, "--set", "optm.lr=1"], ["optm.lr"]),
+        "no value": ([good, *label, "--set", "optim.lr"], ["name=value"]),
+        "bad value": ([good, *label, "--set", "optim.lr=fast"], ["fast", "a number"]),
+        "out of range": ([good, *label, "--set", "optim.momentum=2"], ["optim.momentum=2"]),
+        "no such data": ([tmp_path / "nowhere"], ["nowhere"]),
+        "dataset name": (["digit", *label], ["digit", "digits"]),
+        "empty folder": ([empty, *label], ["empty", "no image"]),
+        "layout": ([odd, *label], ["odd"]),
+        "empty class": ([hollow, *label], ["dog"]),
+        "unreadable class": ([unreadable], ["dog"]),
+        "unknown path": ([tree, "--labels", unknown], ["line 2", "ant00.png", "Did you mean"]),
+        "duplicate row": ([twice_tree, "--labels", twice], ["ant001.png"]),
+        "no such labels": ([tree, "--labels", tmp_path / "no.csv"], ["no.csv"]),
+        "strict": ([corrupt, *label, "--strict"], ["bad.png"]),
+        "labels per class": ([good], ["--labels-per-class"]),
+        "too many": ([good, "--labels-per-class", 99], ["99"]),
+        "no unlabeled": ([good, "--labels-per-class", 12, "--set", "data.include_labeled=false"], ["supervised"]),
+        "no data": ([], ["DATA"]),
+        "no config": ([good, "--config", tmp_path / "no.yaml"], ["no.yaml"]),
+        "resume nothing": ([good, *label, "--resume"], ["config.yaml"]),
+        "no weights file": ([good, *label, "--set", "network.weights=no.pth"], ["no.pth"]),
+    }
+
+
+@pytest.mark.parametrize(
+    "what",
+    [
+        "unknown method", "method option", "unknown backbone", "unknown regime", "unknown setting", "unknown section",
+        "no value", "bad value", "out of range", "no such data", "dataset name", "empty folder", "layout",
+        "empty class", "unreadable class", "unknown path", "duplicate row", "no such labels", "strict",
+        "labels per class", "too many", "no unlabeled", "no data", "no config", "resume nothing", "no weights file",
+    ],
+)  # fmt: skip
+def test_bad_input_takes_one_line_and_leaves_nothing(
+    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words, expected = bad_inputs(tmp_path)[what]
+    quick = [word for word in QUICK if "--backbone" not in words or word not in ("--backbone", "wrn-tiny")]
+    out = tmp_path / "out" / "run"
+    assert run(monkeypatch, "train", *words, "--out", out, *quick) == 2
+    captured = capsys.readouterr()
+    lines = [line for line in captured.err.splitlines() if line.strip()]
+    assert len(lines) == 1, captured.err
+    assert lines[0].startswith("error: ")
+    for word in expected:
+        assert word in lines[0]
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_missing_network_has_a_way_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("HF_HUB_OFFLINE", "1")
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hub"))
+    data = layout_2(tmp_path / "data")
+    words = ["train", data, "--labels-per-class", 2, "--backbone", "resnet18", "--out", tmp_path / "run", "--quiet"]
+    assert run(monkeypatch, *words) == 2
+    error = capsys.readouterr().err
+    assert "resnet18" in error
+    assert "selftrain[offline]" in error
+    assert not (tmp_path / "run").exists()
+
+
+def test_an_unreadable_image_is_named_and_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = layout_2(tmp_path / "data")
+    (data / "train" / "ant" / "bad.png").write_bytes(b"no")
+    words = [word for word in QUICK if word != "--quiet"]
+    assert run(monkeypatch, "train", data, "--labels-per-class", 2, "--out", tmp_path / "run", *words) == 0
+    assert "left out 1 images that cannot be read: train/ant/bad.png" in capsys.readouterr().err
+
+
+def test_an_existing_run_is_not_overwritten(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = (trained / "results.json").read_text()
+    assert run(monkeypatch, "train", tmp_path / "data", "--labels-per-class", 2, "--out", trained, *QUICK) == 2
+    assert "--resume" in capsys.readouterr().err
+    assert (trained / "results.json").read_text() == before
+
+
+@pytest.mark.parametrize("words", [["predict", "no-run", "."], ["evaluate", "no-run", "."]])
+def test_what_is_not_a_run(
+    words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, *words) == 2
+    assert "not a run folder" in capsys.readouterr().err
+
+
+def test_predict_on_nothing(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(monkeypatch, "predict", trained, tmp_path / "nowhere") == 2
+    (tmp_path / "bare").mkdir()
+    assert run(monkeypatch, "predict", trained, tmp_path / "bare") == 2
+    assert "no image" in capsys.readouterr().err
