@@ -21,8 +21,8 @@ from selftrain.run import RESULTS
 
 METHODS = {"supervised": "supervised", "FixMatch": "fixmatch", "DST(FixMatch)": "dst(fixmatch)"}
 # Shared by all methods. Short runs want a quicker average than the 0.999 of a million steps.
-SETTINGS = {"train.batch": 32, "train.unlabeled_batch": 96, "optim.ema": 0.99, "train.threads": 1}
-STEPS = 800
+SETTINGS = {"train.batch": 32, "train.unlabeled_batch": 64, "optim.ema": 0.99, "train.threads": 1}
+STEPS = 1000
 
 
 def train_one(method: str, seed: int, folder: str) -> str:
