@@ -55,7 +55,16 @@ def odd_images(folder: Path) -> list[str]:
 
 
 def test_help_teaches_without_importing_torch() -> None:
-    code = "import sys; sys.argv=['selftrain','train','--help']\nfrom selftrain.cli import main\ntry: main()\nexcept SystemExit: pass\nassert 'torch' not in sys.modules"
+    code = """
+import sys
+sys.argv = ["selftrain", "train", "--help"]
+from selftrain.cli import main
+try:
+    main()
+except SystemExit:
+    pass
+assert "torch" not in sys.modules
+"""
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     for word in ("labeled/<class>", "--labels-per-class", "dst(fixmatch", "--resume", "--set"):
         assert word in done.stdout

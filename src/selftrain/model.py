@@ -5,18 +5,19 @@ Knows nothing of training: what is here is enough to predict, and holds no code.
 
 from __future__ import annotations
 
+import hashlib
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 import safetensors.torch
-from torch import nn
+from torch import Tensor, nn
 
 from selftrain import __version__
 from selftrain.backbones import Backbone, Preprocessing, build_backbone
 from selftrain.errors import UserError
 from selftrain.files import read_json, replacing, write_json
-from selftrain.network import Classifier, Encoder, mlp_head
+from selftrain.network import Classifier, Encoder, UnitFeatures, mlp_head
 from selftrain.settings import NetworkSettings
 
 WEIGHTS, CARD = "model.safetensors", "model.json"
@@ -36,23 +37,34 @@ class ModelCard:
     dropout: float = 0.5
     head: str = "linear"
     head_width: int = 1024
+    frozen: bool = False
+    """psi stands on fixed features of the backbone"""
+    features: int = 0
+    """where the input is the user's own features (and there is no backbone), their number"""
+    unit_features: bool = True
+    weights: str = ""
+    """hash of a frozen backbone's weights"""
 
 
-def make_card(network: NetworkSettings, backbone: Backbone, classes: tuple[str, ...], side: int) -> ModelCard:
-    like = backbone.preprocessing
+def make_card(
+    network: NetworkSettings, backbone: Backbone | None, classes: tuple[str, ...], side: int, **more: Any
+) -> ModelCard:
+    like = backbone.preprocessing if backbone else Preprocessing((0.0,), (1.0,), 0, "nearest")
     return ModelCard(
         classes=classes,
         backbone=network.backbone,
-        channels=backbone.channels,
+        channels=backbone.channels if backbone else 0,
         preprocessing=Preprocessing(like.mean, like.std, side, like.interpolation),
         bottleneck=network.bottleneck,
         dropout=network.dropout,
         head=network.head,
         head_width=network.head_width,
+        unit_features=network.unit_features,
+        **more,
     )
 
 
-def make_classifier(card: ModelCard, backbone: Backbone, *, channels_last: bool = True) -> Classifier:
+def make_classifier(card: ModelCard, backbone: nn.Module, *, channels_last: bool = True) -> Classifier:
     """h(psi(.)) as the card describes it, with fresh heads."""
     psi = Encoder(
         backbone,
@@ -67,9 +79,16 @@ def make_classifier(card: ModelCard, backbone: Backbone, *, channels_last: bool 
     return Classifier(psi, h)
 
 
-def save_model(folder: Path, classifier: nn.Module, card: ModelCard, about: dict[str, Any]) -> None:
-    """Write weights, then the card; a folder with a card is whole."""
-    state = {name: tensor.detach().cpu().contiguous() for name, tensor in classifier.state_dict().items()}
+def save_model(
+    folder: Path, classifier: nn.Module, card: ModelCard, about: dict[str, Any], *, save_backbone: bool = True
+) -> None:
+    """Write weights, then the card; a folder with a card is whole. Only a frozen backbone may be left out."""
+    left_out = () if save_backbone or not card.frozen else ("psi.backbone.",)
+    state = {
+        name: tensor.detach().cpu().contiguous()
+        for name, tensor in classifier.state_dict().items()
+        if not (left_out and name.startswith(left_out))
+    }
     with replacing(folder / WEIGHTS) as temporary:
         safetensors.torch.save_file(state, temporary)
     write_json(folder / CARD, {"format": FORMAT, "selftrain": __version__, **asdict(card), **about})
@@ -93,9 +112,35 @@ def load_model(folder: Path) -> tuple[Classifier, ModelCard]:
                 ),
             }
         )
-        backbone = build_backbone(card.backbone, weights="none", size=card.preprocessing.size, channels=card.channels)
-        classifier = make_classifier(card, backbone)
-        classifier.load_state_dict(safetensors.torch.load_file(folder / WEIGHTS))
+        state = safetensors.torch.load_file(folder / WEIGHTS)
+        classifier = make_classifier(card, _saved_backbone(card, state))
+        classifier.load_state_dict(state)
     except (KeyError, TypeError, RuntimeError, OSError, safetensors.SafetensorError) as error:
         raise UserError(f"{folder}: not a model this version can read ({str(error).splitlines()[0]}).") from None
     return classifier.eval(), card
+
+
+def _saved_backbone(card: ModelCard, state: dict[str, Tensor]) -> nn.Module:
+    """The backbone that a saved state belongs to; a frozen one may have been left out, then it is fetched again."""
+    if card.features:
+        return UnitFeatures(card.features, unit=card.unit_features)
+    kept = any(name.startswith("psi.backbone.") for name in state)
+    how = "none" if kept else "pretrained"
+    backbone = build_backbone(card.backbone, weights=how, size=card.preprocessing.size, channels=card.channels)
+    if not card.frozen:
+        return backbone
+    whole = UnitFeatures(backbone.dim, backbone, card.unit_features)
+    if not kept:
+        if weights_hash(backbone) != card.weights:
+            raise UserError(f"backbone {card.backbone}: its weights are not those this model was trained on.")
+        state |= {f"psi.backbone.{name}": value for name, value in whole.state_dict().items()}
+    return whole
+
+
+def weights_hash(module: nn.Module) -> str:
+    """A hash of every number in a module."""
+    digest = hashlib.sha256()
+    for name, value in module.state_dict().items():
+        digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
+        digest.update(value.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()

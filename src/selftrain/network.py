@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from selftrain.batch import Labeled, Unlabeled, Views
 
@@ -27,6 +28,23 @@ def mlp_head(dim: int, width: int, classes: int, *, dropout: float = 0.5, layers
         for module in (nn.Linear(n_in, width), nn.BatchNorm1d(width), nn.ReLU())
     ]
     return nn.Sequential(*hidden, nn.Linear(width, classes))
+
+
+class UnitFeatures(nn.Module):
+    """Features of a frozen backbone, each scaled to length d^(1/4): what a small psi is trained on.
+
+    In training the backbone is not here, its features come from a cache; a model that is saved has it.
+    """
+
+    def __init__(self, dim: int, backbone: nn.Module | None = None, unit: bool = True):
+        super().__init__()
+        self.dim, self.unit = dim, unit
+        self.backbone = backbone
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.backbone is not None:
+            x = self.backbone(x)
+        return F.normalize(x, dim=1) * self.dim**0.25 if self.unit else x
 
 
 class Encoder(nn.Module):

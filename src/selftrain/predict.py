@@ -6,7 +6,7 @@ Knows nothing of training; a run's ``model`` folder is all it needs.
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,14 +14,19 @@ from typing import Any
 import numpy as np
 import torch
 
+from selftrain.backbones import Backbone
 from selftrain.console import Reporter
-from selftrain.data.images import ArrayImages, FileImages, Images, UnreadableImage, find_images
+from selftrain.data.features import FeatureRows, feature_batches
+from selftrain.data.images import ArrayImages, FileImages, Images, UnreadableImage, check_images, find_images
 from selftrain.data.views import clean_batches
 from selftrain.engine.evaluate import confusion_matrix, probabilities
 from selftrain.errors import UserError
 from selftrain.files import replacing
+from selftrain.inputs import Extractor
 from selftrain.metrics import summarise
 from selftrain.model import load_model
+from selftrain.network import UnitFeatures
+from selftrain.settings import DataSettings
 
 
 @dataclass(frozen=True)
@@ -59,35 +64,40 @@ class Predictions:
 class Predictor:
     """The model of a run folder."""
 
-    def __init__(self, folder: Path, reporter: Reporter | None = None, batch: int = 256):
+    def __init__(self, folder: Path, reporter: Reporter | None = None, batch: int = 256, cache: str | None = None):
         self.model, self.card = load_model(folder)
         self.reporter = reporter or Reporter(quiet=True)
         self.batch = batch
         self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         self.model.to(self.device)
+        self.extractor: Extractor | None = None
+        if self.card.frozen and not self.card.features:
+            # Two halves: the backbone's features are cached, what was trained on them is quick.
+            unit = self.model.psi.backbone
+            assert isinstance(unit, UnitFeatures)
+            assert isinstance(unit.backbone, Backbone)
+            data = DataSettings(cache=cache)
+            self.extractor = Extractor(unit.backbone, self.card, data, self.device, self.reporter)
+            unit.backbone = None
 
     def predict(self, images: Any, *, strict: bool = False) -> Predictions:
         """``images``: a folder (searched with its subfolders), an image file, or a NumPy array of pictures."""
-        found = as_images(images)
+        found, skipped = self._readable(as_images(images, self.card.features), strict)
+        if not len(found):
+            raise UserError(f"{images}: none of its {len(skipped)} images can be read, e.g. {skipped[0]}")
         parts: list[np.ndarray] = []
-        skipped: list[UnreadableImage] = []
+        inputs = self._inputs(found)
         with self.reporter.progress("predicting", len(found), "images") as bar:
-            batches = self._batches(found, skipped, strict)
-            for p in probabilities(self.model, batches, self.device):
+            for p in probabilities(self.model, inputs, self.device):
                 parts.append(p.cpu().numpy())
-                bar.reach(sum(map(len, parts)) + len(skipped))
-        if not parts:
-            raise UserError(f"{images}: none of its {len(found)} images can be read, e.g. {skipped[0]}")
-        bad = {error.index for error in skipped}
-        paths = tuple(name for i, name in enumerate(found.names) if i not in bad)
-        return Predictions(paths, self.card.classes, np.concatenate(parts), tuple(skipped))
+                bar.reach(min(len(found), len(parts) * self.batch))
+        return Predictions(tuple(found.names), self.card.classes, np.concatenate(parts), tuple(skipped))
 
     def evaluate(self, images: Images, labels: np.ndarray) -> dict[str, Any]:
         """Accuracy and the measures beside it on labeled pictures."""
+        inputs = self._inputs(images)
         with self.reporter.progress("evaluating", len(images), "images"):
-            confusion = confusion_matrix(
-                self.model, self._batches(images, [], True), labels, len(self.card.classes), self.device
-            )
+            confusion = confusion_matrix(self.model, inputs, labels, len(self.card.classes), self.device)
         return {
             **summarise(confusion),
             "classes": list(self.card.classes),
@@ -95,17 +105,34 @@ class Predictor:
             "confusion": confusion.tolist(),
         }
 
-    def _batches(self, images: Images, skipped: list[UnreadableImage], strict: bool) -> Iterator[torch.Tensor]:
+    def _readable(self, images: Images, strict: bool) -> tuple[Images, list[UnreadableImage]]:
+        """Those pictures that decode; a picture costs far less to check than to predict."""
+        with self.reporter.progress("reading images", len(images), "images") as bar:
+            bad = check_images(images, strict=strict, progress=bar.reach)
+        if not bad:
+            return images, bad
+        good = np.ones(len(images), bool)
+        good[np.array([error.index for error in bad])] = False
+        return images.subset(good), bad
+
+    def _inputs(self, images: Images) -> Iterable[torch.Tensor]:
+        if isinstance(images, FeatureRows):
+            return feature_batches(images.values, self.batch)
+        if self.extractor is not None:
+            return feature_batches(self.extractor.features(images, ("clean",)), self.batch)
         like = self.card.preprocessing
-        return clean_batches(
-            images, self.batch, like.size, self.card.channels, like.interpolation, None if strict else skipped
-        )
+        return clean_batches(images, self.batch, like.size, self.card.channels, like.interpolation)
 
 
-def as_images(images: Any) -> Images:
-    """A folder, a file, several files, or an array, as pictures."""
+def as_images(images: Any, features: int = 0) -> Images:
+    """A folder, a file, several files, or an array, as pictures; or, where a model is trained on them, features."""
     if isinstance(images, Images):
         return images
+    if features:
+        rows = FeatureRows(images)
+        if rows.values.shape[2] != features:
+            raise UserError(f"features: this model takes {features} numbers a row, not {rows.values.shape[2]}.")
+        return rows
     if isinstance(images, (str, Path)):
         path = Path(images)
         if path.is_file():

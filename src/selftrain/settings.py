@@ -15,8 +15,6 @@ import yaml
 from selftrain.errors import UserError, nearest
 from selftrain.options import UNSET, check_fields, convert, field_types, flatten, known_field
 
-REGIME_NAMES = ("scratch", "finetune", "frozen")
-
 
 @dataclass(frozen=True)
 class DataSettings:
@@ -57,7 +55,23 @@ class DataSettings:
     strict: bool = False
     """stop at an image that cannot be decoded instead of leaving it out"""
     workers: int | None = None
-    """processes that prepare batches; unset: none for images in memory, else up to 4"""
+    """processes that prepare batches; unset: none for images or features in memory, else up to 4"""
+    cache: str | None = None
+    """frozen: folder of cached features; unset: $SELFTRAIN_CACHE, or the user's cache folder"""
+    cache_dtype: Literal["float16", "float32"] = "float16"
+    """frozen: how features are stored"""
+    weak_views: int = 2
+    """frozen: weak views kept of each image"""
+    strong_views: int = 4
+    """frozen: strong views kept of each image"""
+    views_seed: int = 0
+    """frozen: seed of the kept views; runs with other training seeds share them"""
+    feature_noise: float = 0.1
+    """frozen, features with one view: Gaussian noise of a strong view, as a share of the features' own spread"""
+    feature_dropout: float = 0.2
+    """frozen, features with one view: share of the numbers of a strong view that are set to 0"""
+    feature_mixup: float = 0.3
+    """frozen, features with one view: how far at most a strong view moves towards a near neighbour"""
 
 
 @dataclass(frozen=True)
@@ -74,6 +88,10 @@ class NetworkSettings:
     """the main head h"""
     head_width: int = 1024
     """hidden width of a nonlinear main head"""
+    unit_features: bool = True
+    """frozen: scale features to equal length"""
+    save_backbone: bool = True
+    """frozen: keep the backbone's weights with the model, so that it predicts from its folder alone"""
 
 
 @dataclass(frozen=True)
@@ -160,6 +178,12 @@ REGIMES: dict[str, dict[str, Any]] = {
         "train.steps": 5000, "train.batch": 32, "train.unlabeled_batch": 32,
         "data.crop": "resized", "data.randaugment_n": 2, "data.randaugment_m": 10.0, "data.cutout": 0.0,
     },
+    "frozen": {
+        "network.backbone": "lite0", "network.bottleneck": 512, "data.size": 128,
+        "optim.lr": 0.01, "optim.backbone_lr": 1.0, "optim.ema": 0.0,
+        "train.steps": 1000, "train.batch": 32, "train.unlabeled_batch": 64,
+        "data.crop": "resized", "data.randaugment_n": 2, "data.randaugment_m": 10.0, "data.cutout": 0.0,
+    },
 }  # fmt: skip
 
 
@@ -203,7 +227,10 @@ def _check_ranges(settings: Settings) -> None:
     for name in ("train.eval_every", "train.checkpoint_every", "data.labels_per_class", "data.size"):
         if flat[name] is not None and flat[name] < (8 if name == "data.size" else 1):
             raise UserError(f"{name}={flat[name]}: expected at least {8 if name == 'data.size' else 1}.")
-    for name in ("optim.momentum", "optim.ema", "data.cutout", "network.dropout"):
+    for name in ("data.weak_views", "data.strong_views"):
+        if not 1 <= flat[name] <= 64:
+            raise UserError(f"{name}={flat[name]}: expected 1 to 64.")
+    for name in ("optim.momentum", "optim.ema", "data.cutout", "network.dropout", "data.feature_dropout"):
         if not 0 <= flat[name] < 1:
             raise UserError(f"{name}={flat[name]}: expected at least 0 and less than 1.")
     if not 0 < settings.data.crop_scale <= 1:

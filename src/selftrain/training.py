@@ -20,16 +20,15 @@ import numpy as np
 import torch
 from lightning.fabric import Fabric
 from lightning.fabric.strategies.ddp import DDPStrategy
-from torch import Tensor, nn
+from torch import nn
 
 from selftrain import __version__
-from selftrain.backbones import Backbone, build_backbone
 from selftrain.console import Reporter
+from selftrain.data.features import FeatureRows
 from selftrain.data.images import ArrayImages, Images
 from selftrain.data.sources import Corpus, corpus_from_arrays, load_corpus
 from selftrain.data.split import Split, load_split, make_split, save_split
 from selftrain.data.stream import Stream, batches
-from selftrain.data.views import ImageViews, clean_batches
 from selftrain.engine.checkpoint import load_checkpoint, save_checkpoint
 from selftrain.engine.evaluate import confusion_matrix
 from selftrain.engine.loop import Loop
@@ -37,15 +36,14 @@ from selftrain.engine.observers import LossMeter, PseudoLabelQuality
 from selftrain.engine.optim import make_optimizer
 from selftrain.errors import UserError
 from selftrain.files import write_json, write_text
+from selftrain.inputs import make_inputs
 from selftrain.methods import Method, make_method, spell_method
 from selftrain.metrics import as_json, summarise
-from selftrain.model import make_card, make_classifier, save_model
+from selftrain.model import save_model
 from selftrain.network import Network, Task
 from selftrain.options import flatten
 from selftrain.run import CHECKPOINTS, CONFIG, LOG, METRICS, MODEL, RESULTS, SPLIT, Run
 from selftrain.settings import Settings, dump_settings, make_settings, read_config, with_values
-
-LARGEST_CACHED_TEST_SET = 1 << 30  # bytes of decoded test pictures kept between evaluations
 
 
 def train(
@@ -110,6 +108,8 @@ def train(
         "seed": seed,
         "train.steps": steps,
     }
+    if arrays and np.ndim(arrays[0]) == 2:
+        given["network.backbone"] = "features"
     given = {name: value for name, value in given.items() if value is not None} | dict(settings or {})
     if config is not None:
         given = read_config(Path(config)) | given
@@ -151,11 +151,13 @@ def settle(given: Mapping[str, Any]) -> tuple[Settings, Method]:
 
 
 def _usual_regime(given: Mapping[str, Any]) -> str:
-    """Random weights for Wide ResNets and small pictures in memory; a pretrained backbone otherwise."""
-    backbone = given.get("network.backbone")
-    if backbone is None:
-        return "scratch" if given.get("data.path") in ("digits", "arrays") else "finetune"
-    return "scratch" if str(backbone).startswith("wrn") or given.get("network.weights") == "none" else "finetune"
+    """Random weights for Wide ResNets and small pictures in memory; else pretrained, and frozen without a GPU."""
+    backbone = str(given.get("network.backbone") or "")
+    if backbone.startswith("wrn") or given.get("network.weights") == "none":
+        return "scratch"
+    if not backbone and given.get("data.path") in ("digits", "arrays"):
+        return "scratch"
+    return "finetune" if torch.cuda.is_available() and backbone != "features" else "frozen"
 
 
 def _resumable(folder: Path | None) -> Path:
@@ -185,7 +187,10 @@ def _load(settings: Settings, arrays: Any, test_arrays: Any, reporter: Reporter)
     data = settings.data
     if arrays is not None:
         test_x, test_y = test_arrays or (None, None)
-        return corpus_from_arrays(arrays[0], arrays[1], test_x=test_x, test_y=test_y)
+        as_images: Any = FeatureRows if settings.network.backbone == "features" else ArrayImages
+        return corpus_from_arrays(
+            as_images(arrays[0]), arrays[1], test_x=test_x if test_x is None else as_images(test_x), test_y=test_y
+        )
     if data.path == "arrays":
         raise UserError("this run was trained on arrays: give them again, as selftrain.train((x, y), ...).")
     with reporter.progress("reading images", 1, "images") as bar:
@@ -215,22 +220,20 @@ class _Training:
             )
         self.method, self.corpus, self.split, self.reporter = method, corpus, split, reporter
         self.settings = _fit_to_images(settings, corpus)
-        data, train = self.settings.data, self.settings.train
+        train = self.settings.train
         if train.threads:
             torch.set_num_threads(train.threads)
         self.fabric = make_fabric(self.settings, method)
-        torch.manual_seed(self.settings.seed)
-        backbone = self._backbone()
-        self.card = make_card(self.settings.network, backbone, corpus.classes, data.size or backbone.preprocessing.size)
-        classifier = make_classifier(self.card, backbone, channels_last=train.channels_last)
-        self.net = Network(classifier, Task(len(corpus.classes), len(split.unlabeled), train.steps))
+        self.inputs = make_inputs(self.settings, corpus, self.fabric.device, reporter)
+        self.card = self.inputs.card
+        self.net = Network(self.inputs.classifier, Task(len(corpus.classes), len(split.unlabeled), train.steps))
         method.setup(self.net)
         if train.channels_last:
             self.net = self.net.to(memory_format=torch.channels_last)
         self.stream = Stream(
-            self._views(split.labeled),
+            self.inputs.views(split.labeled),
             split.labels,
-            self._views(split.unlabeled),
+            self.inputs.views(split.unlabeled),
             method.views,
             batch=train.batch,
             unlabeled_batch=train.unlabeled_batch,
@@ -239,25 +242,6 @@ class _Training:
             ranks=self.fabric.world_size,
         )
         self.evaluated_on, self.test, self.test_labels = self._held_out()
-        self._test_batches: list[Tensor] | None = None
-
-    def _backbone(self) -> Backbone:
-        network, data = self.settings.network, self.settings.data
-        grey = isinstance(self.corpus.images, ArrayImages) and self.corpus.images.pixels.shape[1] == 1
-        weights = "none" if self.settings.regime == "scratch" and network.weights == "auto" else network.weights
-        return build_backbone(network.backbone, weights=weights, size=data.size, channels=1 if grey else 3)
-
-    def _views(self, rows: np.ndarray) -> ImageViews:
-        flip = self.corpus.flip if self.settings.data.flip is None else self.settings.data.flip
-        like = self.card.preprocessing
-        return ImageViews(
-            self.corpus.images.subset(rows),
-            self.settings.data,
-            side=like.size,
-            channels=self.card.channels,
-            interpolation=like.interpolation,
-            flip=flip,
-        )
 
     def _held_out(self) -> tuple[str | None, Images | None, np.ndarray]:
         if self.corpus.test is not None and self.corpus.test_labels is not None:
@@ -269,15 +253,9 @@ class _Training:
     def evaluate(self, model: nn.Module) -> dict[str, Any]:
         if self.test is None:
             return summarise(np.zeros((1, 1)))
-        like, classes = self.card.preprocessing, len(self.corpus.classes)
-        fresh: Any = self._test_batches
-        if fresh is None:
-            size = self.settings.train.eval_batch
-            fresh = clean_batches(self.test, size, like.size, self.card.channels, like.interpolation)
-            if len(self.test) * self.card.channels * like.size**2 < LARGEST_CACHED_TEST_SET:
-                fresh = self._test_batches = list(fresh)
+        batches = self.inputs.clean(self.test, self.settings.train.eval_batch)
         with self.fabric.autocast():
-            confusion = confusion_matrix(model, fresh, self.test_labels, classes, self.fabric.device)
+            confusion = confusion_matrix(model, batches, self.test_labels, len(self.corpus.classes), self.fabric.device)
         return {**summarise(confusion), "predicted": confusion.sum(axis=0).tolist()}
 
     def run(self, folder: Path | None, resume: bool) -> Run:
@@ -308,10 +286,10 @@ class _Training:
         ):
             self._open(folder, loop)
             self.reporter.say(
-                f"{name} on {self.corpus.name}: {len(self.corpus.classes)} classes, {len(self.split.labeled)} labeled and "
-                f"{len(self.split.unlabeled)} unlabeled images, {settings.regime} regime, {settings.network.backbone} at "
-                f"{self.card.preprocessing.size} px, seed {settings.seed}"
-                + (f"; from step {loop.step}" if loop.step else "")
+                f"{name} on {self.corpus.name}: {len(self.corpus.classes)} classes, "
+                f"{len(self.split.labeled)} labeled and {len(self.split.unlabeled)} unlabeled images, "
+                f"{settings.regime} regime, {settings.network.backbone} at {self.card.preprocessing.size} px, "
+                f"seed {settings.seed}" + (f"; from step {loop.step}" if loop.step else "")
             )
 
             def on_row(row: dict[str, Any]) -> None:
@@ -331,7 +309,9 @@ class _Training:
             self.reporter.say(f"stopped at step {loop.step}; go on with --resume --out {folder}")
             raise KeyboardInterrupt
         results = self._results(loop, name)
-        save_model(folder / MODEL, loop.predictor, self.card, {"method": name, "regime": settings.regime})
+        about = {"method": name, "regime": settings.regime}
+        keep = settings.network.save_backbone
+        save_model(folder / MODEL, self.inputs.whole(loop.predictor), self.card, about, save_backbone=keep)
         write_json(folder / RESULTS, as_json(results))
         self.reporter.say(f"run folder: {folder}")
         return Run(folder, self.reporter)
@@ -339,7 +319,8 @@ class _Training:
     def _workers(self) -> int:
         if self.settings.data.workers is not None:
             return self.settings.data.workers
-        return 0 if isinstance(self.corpus.images, ArrayImages) else min(4, torch.get_num_threads())
+        in_memory = self.settings.regime == "frozen" or isinstance(self.corpus.images, ArrayImages)
+        return 0 if in_memory else min(4, torch.get_num_threads())
 
     def _open(self, folder: Path, loop: Loop) -> None:
         """Write what is known before the first step; metrics are those of the checkpoint, whatever a kill left."""

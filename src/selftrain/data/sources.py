@@ -547,10 +547,10 @@ class _Checker:
 
 
 def corpus_from_arrays(
-    x: ArrayLike,
+    x: ArrayLike | Images,
     y: ArrayLike,
     *,
-    test_x: ArrayLike | None = None,
+    test_x: ArrayLike | Images | None = None,
     test_y: ArrayLike | None = None,
     classes: Sequence[str] | None = None,
     flip: bool = True,
@@ -561,7 +561,7 @@ def corpus_from_arrays(
     Parameters
     ----------
     x
-        Pictures, as ``ArrayImages`` takes them.
+        Pictures, as ``ArrayImages`` takes them, or made into ``Images`` already.
     y
         One label a picture: integers with -1 for unlabeled, or strings with ``""``, ``None`` or -1 for unlabeled.
     test_x, test_y
@@ -572,7 +572,7 @@ def corpus_from_arrays(
     flip
         Whether a mirrored picture keeps its meaning.
     """
-    images = ArrayImages(x)
+    images = x if isinstance(x, Images) else ArrayImages(x)
     found = _label_values(y, "y")
     if len(found) != len(images):
         raise UserError(f"y: {len(found)} labels for {len(images)} pictures; give one a picture (-1 is unlabeled).")
@@ -594,7 +594,7 @@ def corpus_from_arrays(
     if test_x is not None or test_y is not None:
         if test_x is None or test_y is None:
             raise UserError("test_x and test_y go together: give both or neither.")
-        test_images = ArrayImages(test_x)
+        test_images = test_x if isinstance(test_x, Images) else ArrayImages(test_x)
         test_found = _label_values(test_y, "test_y")
         if len(test_found) != len(test_images):
             raise UserError(f"test_y: {len(test_found)} labels for {len(test_images)} pictures; give one a picture.")

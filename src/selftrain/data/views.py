@@ -26,7 +26,7 @@ from selftrain.data.augment import (
     RandomFlip,
     ResizedCrop,
 )
-from selftrain.data.images import ArrayImages, Images, UnreadableImage
+from selftrain.data.images import ArrayImages, Images
 from selftrain.settings import DataSettings
 
 
@@ -61,7 +61,11 @@ class ImageViews:
             colours.append(RandAugment(data.randaugment_n, data.randaugment_m, data.randaugment_jitter))
         if data.cutout:
             colours.append(Cutout(data.cutout))
-        self.augmentations = {"weak": Compose(tuple(moves)), "strong": Compose((*moves, *colours))}
+        self.augmentations = {
+            "clean": Compose(()),
+            "weak": Compose(tuple(moves)),
+            "strong": Compose((*moves, *colours)),
+        }
 
     def __len__(self) -> int:
         return len(self.images)
@@ -73,22 +77,21 @@ class ImageViews:
             return {}
         drawn = {}
         for name in names:
-            crops = self.resized.draw(len(rows), rng) if self.resized else None
-            drawn[name] = (crops, self.augmentations[kind_of(name)].draw(len(rows), rng))
+            crops = self.resized.draw(len(rows), rng)[mine] if self.resized and kind_of(name) != "clean" else None
+            drawn[name] = (crops, self.augmentations[kind_of(name)].draw(len(rows), rng)[mine])
         rows = rows[mine]
-        if self.resized is None:
-            whole = self._clean(rows)
-            return {
-                name: self.augmentations[kind_of(name)].apply(whole, params[mine])
-                for name, (_, params) in drawn.items()
-            }
-        originals = [self.images.load(int(row), self.mode) for row in rows]
+        whole = self._clean(rows) if self.resized is None else None
+        originals = [] if self.resized is None else [self.images.load(int(row), self.mode) for row in rows]
         views = {}
         for name, (crops, params) in drawn.items():
-            assert crops is not None
-            mine_crops = crops[mine]
-            cut = [self.resized.apply_one(picture, mine_crops[i]) for i, picture in enumerate(originals)]
-            views[name] = self.augmentations[kind_of(name)].apply(_stack(cut), params[mine])
+            if whole is not None:
+                start = whole
+            elif crops is None:
+                start = _stack([self.clean_one(picture) for picture in originals])
+            else:
+                assert self.resized is not None
+                start = _stack([self.resized.apply_one(*pair) for pair in zip(originals, crops, strict=True)])
+            views[name] = self.augmentations[kind_of(name)].apply(start, params)
         return views
 
     def _clean(self, rows: np.ndarray) -> Tensor:
@@ -106,57 +109,28 @@ class ImageViews:
         return _stack([self.clean_one(images.load(i, self.mode)) for i in range(len(images))])
 
 
+def clean_batches(
+    images: Images, batch: int, side: int, channels: int, interpolation: str, threads: int = 2
+) -> Iterator[Tensor]:
+    """Every picture once, in order and without chance, decoded a batch ahead in threads."""
+    resize = CentreResize(side, interpolation)
+    mode = "L" if channels == 1 else "RGB"
+
+    def load(row: int) -> PIL.Image.Image:
+        return resize(images.load(row, mode, min_side=side))
+
+    with ThreadPoolExecutor(threads) as pool:
+        ahead: deque[list[Future[PIL.Image.Image]]] = deque()
+        for start in range(0, len(images), batch):
+            ahead.append([pool.submit(load, row) for row in range(start, min(start + batch, len(images)))])
+            if len(ahead) > 1:
+                yield _stack([future.result() for future in ahead.popleft()])
+        while ahead:
+            yield _stack([future.result() for future in ahead.popleft()])
+
+
 def _stack(pictures: list[PIL.Image.Image]) -> Tensor:
     """PIL pictures of one size as a uint8 batch (B, C, side, side)."""
     arrays = np.stack([np.asarray(picture) for picture in pictures])
     arrays = arrays[:, None] if arrays.ndim == 3 else arrays.transpose(0, 3, 1, 2)
     return torch.from_numpy(np.ascontiguousarray(arrays))
-
-
-def clean_batches(
-    images: Images,
-    batch: int,
-    side: int,
-    channels: int,
-    interpolation: str,
-    unreadable: list[UnreadableImage] | None = None,
-    threads: int = 2,
-) -> Iterator[Tensor]:
-    """Every picture once, in order and without chance, decoded ahead in threads.
-
-    Pictures that cannot be read are left out and added to ``unreadable``; where that is None, the first one is raised.
-    """
-    resize = CentreResize(side, interpolation)
-    mode = "L" if channels == 1 else "RGB"
-
-    def load(row: int) -> PIL.Image.Image | UnreadableImage:
-        try:
-            return resize(images.load(row, mode, min_side=side))
-        except UnreadableImage as error:
-            return UnreadableImage(images.names[row], error.reason, row)
-
-    with ThreadPoolExecutor(threads) as pool:
-        starts = range(0, len(images), batch)
-        ahead: deque[list[Future[PIL.Image.Image | UnreadableImage]]] = deque()
-        for start in starts:
-            ahead.append([pool.submit(load, row) for row in range(start, min(start + batch, len(images)))])
-            if len(ahead) > 1:
-                yield from _collect(ahead.popleft(), unreadable)
-        while ahead:
-            yield from _collect(ahead.popleft(), unreadable)
-
-
-def _collect(
-    futures: list[Future[PIL.Image.Image | UnreadableImage]], unreadable: list[UnreadableImage] | None
-) -> Iterator[Tensor]:
-    pictures = []
-    for future in futures:
-        result = future.result()
-        if isinstance(result, PIL.Image.Image):
-            pictures.append(result)
-        elif unreadable is None:
-            raise result
-        else:
-            unreadable.append(result)
-    if pictures:
-        yield _stack(pictures)

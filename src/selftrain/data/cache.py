@@ -1,0 +1,269 @@
+"""Arrays on disk that take long to compute: filled in pieces, kept between runs, safe to share and to kill.
+
+Knows nothing of pictures or backbones: it is told what the array depends on and how to compute a piece of it.
+
+A cache is a folder named by the hash of all that its content depends on. ``array.bin`` has the numbers, ``pieces.bin``
+a checksum for every finished piece, ``about.json`` what the cache is. A piece counts as finished only if its checksum
+fits, so whatever a kill, a full disk or a stray hand leaves behind is noticed and computed again.
+"""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import json
+import os
+import shutil
+import time
+import zlib
+from collections import deque
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from filelock import FileLock, Timeout
+
+from selftrain.console import Reporter
+from selftrain.errors import UserError
+from selftrain.files import write_json
+
+ARRAY, PIECES, ABOUT, LOCK = "array.bin", "pieces.bin", "about.json", "lock"
+VERIFIED_IN_FULL = 1 << 28  # bytes; of a larger finished cache a sample of the pieces is verified
+
+
+def cache_root(given: str | None = None) -> Path:
+    """Where caches are: as given, else ``$SELFTRAIN_CACHE``, else the user's cache folder."""
+    if given:
+        return Path(given).expanduser()
+    if "SELFTRAIN_CACHE" in os.environ:
+        return Path(os.environ["SELFTRAIN_CACHE"]).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "selftrain"
+
+
+def cached_array(
+    root: Path,
+    about: dict[str, Any],
+    shape: tuple[int, ...],
+    dtype: str,
+    compute: Callable[[int, int], np.ndarray],
+    *,
+    piece: int,
+    threads: int = 1,
+    reporter: Reporter | None = None,
+    what: str = "computing",
+    unit: str = "rows",
+) -> np.ndarray:
+    """The array that ``about`` describes, read-only and memory-mapped; missing pieces are computed first.
+
+    ``compute(start, stop)`` gives rows start..stop-1 and must be pure. Pieces run in ``threads`` at a time.
+    """
+    reporter = reporter or Reporter(quiet=True)
+    about = {**about, "shape": list(shape), "dtype": dtype, "piece": piece}
+    key = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
+    folder = root / key[:24]
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(
+            f"cache {root}: cannot be written ({error.strerror}). Set another with SELFTRAIN_CACHE."
+        ) from None
+    with _locked(folder, reporter):
+        store = _Store(folder, key, about, shape, np.dtype(dtype), piece, reporter)
+        missing = store.missing()
+        if missing:
+            done = len(store.checksums) - len(missing)
+            if done:
+                reporter.say(f"{what}: {done} of {len(store.checksums)} pieces are in {folder} already")
+            with reporter.progress(what, shape[0], unit, start=done * piece) as bar:
+                _fill(store, missing, compute, threads, bar.reach)
+        os.utime(folder / ABOUT)  # the time of the last use
+    return np.memmap(folder / ARRAY, np.dtype(dtype), mode="r", shape=shape)
+
+
+def _locked(folder: Path, reporter: Reporter) -> FileLock:
+    """One process fills a cache, others wait for it; the lock of a killed process is free at once."""
+    lock = FileLock(folder / LOCK)
+    try:
+        lock.acquire(timeout=0.2)
+        lock.release()
+    except Timeout:
+        reporter.say(f"waiting for another process that fills {folder}")
+    return lock
+
+
+class _Store:
+    """The files of one cache, made or taken over."""
+
+    def __init__(
+        self,
+        folder: Path,
+        key: str,
+        about: dict[str, Any],
+        shape: tuple[int, ...],
+        dtype: np.dtype[Any],
+        piece: int,
+        reporter: Reporter,
+    ):
+        self.folder, self.shape, self.dtype, self.piece = folder, shape, dtype, piece
+        self.row = int(np.prod(shape[1:])) * dtype.itemsize
+        pieces = -(-shape[0] // piece)
+        self.checksums = np.zeros(pieces, np.uint32)
+        if any((folder / name).exists() for name in (ARRAY, PIECES, ABOUT)) and not self._fits(key):
+            reporter.warn(f"cache {folder}: cut short or not ours; computing it anew")
+            for name in (ABOUT, PIECES, ARRAY):
+                (folder / name).unlink(missing_ok=True)
+        if (folder / ABOUT).exists():
+            self.checksums = np.fromfile(folder / PIECES, np.uint32)
+            self.finished = bool(self.checksums.all())
+        else:
+            self._make(key, about)
+
+    def _fits(self, key: str) -> bool:
+        try:
+            found = json.loads((self.folder / ABOUT).read_text(encoding="utf-8"))
+            return (
+                found.get("key") == key
+                and (self.folder / ARRAY).stat().st_size == self.shape[0] * self.row
+                and (self.folder / PIECES).stat().st_size == self.checksums.nbytes
+            )
+        except (OSError, ValueError, AttributeError):
+            return False
+
+    def _make(self, key: str, about: dict[str, Any]) -> None:
+        size = self.shape[0] * self.row
+        self.finished = False
+        try:
+            with (self.folder / ARRAY).open("wb") as file:
+                if hasattr(os, "posix_fallocate") and size:
+                    os.posix_fallocate(file.fileno(), 0, size)  # a full disk is noticed here, not hours later
+                file.truncate(size)
+            self.checksums.tofile(self.folder / PIECES)
+            write_json(self.folder / ABOUT, {"key": key, **about})
+        except OSError as error:
+            self._no_space(error, size)
+        except UserError:
+            shutil.rmtree(self.folder, ignore_errors=True)
+            raise
+
+    def _no_space(self, error: OSError, size: int) -> None:
+        free = shutil.disk_usage(self.folder.parent).free
+        shutil.rmtree(self.folder, ignore_errors=True)
+        if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
+            raise UserError(
+                f"cache {self.folder.parent}: {size / 1e9:.2f} GB are needed and {free / 1e9:.2f} GB are free. "
+                f"Make room ('selftrain cache --clear'), or set SELFTRAIN_CACHE or --set data.cache=DIR."
+            ) from None
+        raise UserError(f"cache {self.folder.parent}: cannot be written ({error.strerror}).") from None
+
+    def missing(self) -> list[int]:
+        """Pieces to compute: those without a checksum, and those whose numbers do not fit it."""
+        todo = set(np.flatnonzero(self.checksums == 0).tolist())
+        done = np.flatnonzero(self.checksums)
+        if self.finished and self.shape[0] * self.row > VERIFIED_IN_FULL:
+            done = np.unique(np.concatenate([done[:8], done[-8:], done[:: max(1, len(done) // 64)]]))
+        with (self.folder / ARRAY).open("rb") as file:
+            for number in done.tolist():
+                file.seek(number * self.piece * self.row)
+                if _checksum(file.read(self._rows(number) * self.row)) != self.checksums[number]:
+                    todo.add(number)
+        return sorted(todo)
+
+    def _rows(self, number: int) -> int:
+        return min(self.piece, self.shape[0] - number * self.piece)
+
+    def span(self, number: int) -> tuple[int, int]:
+        return number * self.piece, number * self.piece + self._rows(number)
+
+    def write(self, number: int, values: np.ndarray) -> None:
+        block = np.ascontiguousarray(values, self.dtype).tobytes()
+        if len(block) != self._rows(number) * self.row:
+            raise ValueError(f"piece {number} has {len(block)} bytes instead of {self._rows(number) * self.row}")
+        self.checksums[number] = _checksum(block)
+        try:
+            with (self.folder / ARRAY).open("r+b") as file:
+                file.seek(number * self.piece * self.row)
+                file.write(block)
+            with (self.folder / PIECES).open("r+b") as file:
+                file.seek(4 * number)
+                file.write(self.checksums[number].tobytes())
+        except OSError as error:
+            raise UserError(f"cache {self.folder}: cannot be written ({error.strerror}).") from None
+
+
+def _checksum(block: bytes) -> int:
+    return zlib.crc32(block) or 1  # 0 means not there yet
+
+
+def _fill(
+    store: _Store,
+    missing: list[int],
+    compute: Callable[[int, int], np.ndarray],
+    threads: int,
+    progress: Callable[[int], None],
+) -> None:
+    """Compute pieces ``threads`` at a time and write each as it is finished, in order; few are held in memory."""
+    done = store.shape[0] - sum(b - a for a, b in map(store.span, missing))
+    with ThreadPoolExecutor(threads) as pool:
+        ahead: deque[tuple[int, Future[np.ndarray]]] = deque()
+        waiting = deque(missing)
+        try:
+            while waiting or ahead:
+                while waiting and len(ahead) < threads + 1:
+                    number = waiting.popleft()
+                    ahead.append((number, pool.submit(compute, *store.span(number))))
+                number, future = ahead.popleft()
+                store.write(number, future.result())
+                start, stop = store.span(number)
+                done += stop - start
+                progress(done)
+        except BaseException:
+            pool.shutdown(wait=True, cancel_futures=True)
+            raise
+
+
+@dataclass(frozen=True)
+class CacheInfo:
+    """One cache, for a list."""
+
+    folder: Path
+    about: dict[str, Any]
+    bytes: int
+    done: float
+    """share of its pieces that are there"""
+    days: float
+    """since it was last used"""
+
+
+def list_caches(root: Path) -> list[CacheInfo]:
+    """The caches under ``root``, the one used last first."""
+    found = []
+    for path in sorted(root.glob(f"*/{ABOUT}")):
+        folder = path.parent
+        try:
+            about = json.loads(path.read_text(encoding="utf-8"))
+            checksums = np.fromfile(folder / PIECES, np.uint32)
+            size = sum(file.stat().st_size for file in folder.iterdir())
+            days = (time.time() - path.stat().st_mtime) / 86400
+        except (OSError, ValueError):
+            continue
+        found.append(CacheInfo(folder, about, size, float((checksums != 0).mean()) if len(checksums) else 1.0, days))
+    return sorted(found, key=lambda info: info.days)
+
+
+def clear_caches(root: Path, name: str | None = None) -> list[CacheInfo]:
+    """Delete all caches, or those whose folder's name starts with ``name``; one that is being filled is left alone."""
+    chosen = [info for info in list_caches(root) if name is None or info.folder.name.startswith(name)]
+    gone = []
+    for info in chosen:
+        try:
+            with FileLock(info.folder / LOCK, timeout=0):
+                for part in (ABOUT, PIECES, ARRAY):
+                    (info.folder / part).unlink(missing_ok=True)
+        except Timeout:
+            continue
+        shutil.rmtree(info.folder, ignore_errors=True)
+        gone.append(info)
+    return gone

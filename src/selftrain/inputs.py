@@ -1,0 +1,220 @@
+"""What the network is fed: pixels that are augmented on the way, or features that a frozen backbone gave beforehand.
+
+Knows nothing of methods or of the training loop; regimes differ here and nowhere else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from selftrain.backbones import Backbone, Preprocessing, build_backbone
+from selftrain.console import Reporter
+from selftrain.data.cache import cache_root
+from selftrain.data.features import (
+    FeatureRows,
+    FeatureSpaceViews,
+    FeatureViews,
+    extract_features,
+    feature_batches,
+    view_names,
+)
+from selftrain.data.images import ArrayImages, Images
+from selftrain.data.sources import Corpus
+from selftrain.data.views import ImageViews, ViewMaker, clean_batches
+from selftrain.errors import UserError
+from selftrain.model import ModelCard, make_card, make_classifier, weights_hash
+from selftrain.network import Classifier, Encoder, UnitFeatures
+from selftrain.settings import DataSettings, Settings
+
+LARGEST_CACHED_TEST_SET = 1 << 30  # bytes of decoded test pictures kept between evaluations
+PIXELS_A_PASS = 1 << 17  # on a CPU, small passes keep activations in reach: 8 pictures of 128 x 128
+
+
+class Inputs(Protocol):
+    card: ModelCard
+    classifier: Classifier
+    """the classifier to train"""
+
+    def views(self, rows: np.ndarray) -> ViewMaker:
+        """Views of these rows of the training pool."""
+
+    def clean(self, images: Images, batch: int) -> Iterable[Tensor]:
+        """Inputs without chance, for evaluation, in batches."""
+
+    def whole(self, trained: nn.Module) -> nn.Module:
+        """A trained classifier as it is saved and used on new data."""
+
+
+def make_inputs(settings: Settings, corpus: Corpus, device: torch.device, reporter: Reporter) -> Inputs:
+    if isinstance(corpus.images, FeatureRows):
+        return FeatureArrayInputs(settings, corpus, corpus.images)
+    if settings.regime == "frozen":
+        return FrozenInputs(settings, corpus, device, reporter)
+    return PixelInputs(settings, corpus)
+
+
+def _flip(settings: Settings, corpus: Corpus) -> bool:
+    return corpus.flip if settings.data.flip is None else settings.data.flip
+
+
+class PixelInputs:
+    """Scratch and finetune: psi sees pixels, and its backbone is trained."""
+
+    def __init__(self, settings: Settings, corpus: Corpus):
+        self.settings, self.corpus = settings, corpus
+        network, data = settings.network, settings.data
+        grey = isinstance(corpus.images, ArrayImages) and corpus.images.pixels.shape[1] == 1
+        weights = "none" if settings.regime == "scratch" and network.weights == "auto" else network.weights
+        torch.manual_seed(settings.seed)
+        backbone = build_backbone(network.backbone, weights=weights, size=data.size, channels=1 if grey else 3)
+        self.card = make_card(network, backbone, corpus.classes, data.size or backbone.preprocessing.size)
+        self.classifier = make_classifier(self.card, backbone, channels_last=settings.train.channels_last)
+        self._kept: dict[int, list[Tensor]] = {}
+
+    def views(self, rows: np.ndarray) -> ImageViews:
+        flip = _flip(self.settings, self.corpus)
+        return image_views(self.corpus.images.subset(rows), self.settings.data, self.card, flip)
+
+    def clean(self, images: Images, batch: int) -> Iterable[Tensor]:
+        if id(images) in self._kept:
+            return self._kept[id(images)]
+        like = self.card.preprocessing
+        fresh = clean_batches(images, batch, like.size, self.card.channels, like.interpolation)
+        if len(images) * self.card.channels * like.size**2 > LARGEST_CACHED_TEST_SET:
+            return fresh
+        return self._kept.setdefault(id(images), list(fresh))
+
+    def whole(self, trained: nn.Module) -> nn.Module:
+        return trained
+
+
+class FrozenInputs:
+    """Frozen: the backbone runs once over views of every picture; psi is a small projection of what it gave."""
+
+    def __init__(self, settings: Settings, corpus: Corpus, device: torch.device, reporter: Reporter):
+        network, data = settings.network, settings.data
+        if not network.bottleneck:
+            raise UserError(
+                "network.bottleneck=0: with a frozen backbone psi is the bottleneck, and without one nothing but the "
+                "heads would learn. Set a width such as 512."
+            )
+        backbone = build_backbone(network.backbone, weights=network.weights, size=data.size, channels=3)
+        if not backbone.pretrained:
+            raise UserError(
+                f"--regime frozen: backbone {network.backbone!r} has random weights, and its features would mean "
+                f"nothing. Take a pretrained one such as lite0, or --regime scratch."
+            )
+        side = data.size or backbone.preprocessing.size
+        self.settings = settings
+        self.card = make_card(network, backbone, corpus.classes, side, frozen=True, weights=weights_hash(backbone))
+        self.extractor = Extractor(backbone, self.card, data, device, reporter)
+        self.names = view_names(data.weak_views, data.strong_views)
+        self.features = self.extractor.features(corpus.images, self.names, flip=_flip(settings, corpus))
+        torch.manual_seed(settings.seed)
+        self.classifier = make_classifier(self.card, UnitFeatures(backbone.dim, unit=network.unit_features))
+        self.backbone = backbone
+
+    def views(self, rows: np.ndarray) -> FeatureViews:
+        return FeatureViews(self.features, self.names, rows)
+
+    def clean(self, images: Images, batch: int) -> Iterable[Tensor]:
+        return feature_batches(self.extractor.features(images, ("clean",)), batch)
+
+    def whole(self, trained: nn.Module) -> nn.Module:
+        assert isinstance(trained, Classifier)
+        psi = Encoder(
+            UnitFeatures(self.backbone.dim, self.backbone, self.card.unit_features),
+            mean=self.card.preprocessing.mean,
+            std=self.card.preprocessing.std,
+        )
+        psi.bottleneck, psi.dim = trained.psi.bottleneck, trained.psi.dim
+        return Classifier(psi, trained.h)
+
+
+class FeatureArrayInputs:
+    """Frozen, on features that the user brings."""
+
+    def __init__(self, settings: Settings, corpus: Corpus, rows: FeatureRows):
+        self.settings, self.rows = settings, rows
+        dim = rows.values.shape[2]
+        self.card = make_card(settings.network, None, corpus.classes, 0, frozen=True, features=dim)
+        torch.manual_seed(settings.seed)
+        self.classifier = make_classifier(self.card, UnitFeatures(dim, unit=settings.network.unit_features))
+
+    def views(self, rows: np.ndarray) -> ViewMaker:
+        values, data = self.rows.values, self.settings.data
+        if values.shape[1] > 1:
+            names = ("weak", *(f"strong_{i}" for i in range(1, values.shape[1])))
+            return FeatureViews(values, names, rows)
+        return FeatureSpaceViews(
+            values[:, 0], rows, noise=data.feature_noise, dropout=data.feature_dropout, mixup=data.feature_mixup
+        )
+
+    def clean(self, images: Images, batch: int) -> Iterable[Tensor]:
+        assert isinstance(images, FeatureRows)
+        return feature_batches(images.values, batch)
+
+    def whole(self, trained: nn.Module) -> nn.Module:
+        return trained
+
+
+class Extractor:
+    """A frozen backbone as a function from pictures to cached features."""
+
+    def __init__(
+        self, backbone: Backbone, card: ModelCard, data: DataSettings, device: torch.device, reporter: Reporter
+    ):
+        self.card, self.data, self.device, self.reporter = card, data, device, reporter
+        like: Preprocessing = card.preprocessing
+        self.encoder = Encoder(backbone, mean=like.mean, std=like.std).eval().requires_grad_(False)
+        self.encoder = self.encoder.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
+        self.dim = backbone.dim
+
+    def __call__(self, pixels: Tensor) -> Tensor:
+        torch.set_num_threads(1)  # of this thread: several of them share the cores, each with a piece of its own
+        with torch.inference_mode():
+            features: Tensor = self.encoder(pixels.to(self.device)).float()
+        return features.cpu()
+
+    def features(self, images: Images, names: Sequence[str], flip: bool = True) -> np.ndarray:
+        """Features (n, views, dim) of every picture, from the cache or now."""
+        about: dict[str, Any] = {
+            "backbone": self.card.backbone,
+            "weights": self.card.weights,
+            "preprocessing": asdict(self.card.preprocessing),
+        }
+        data = self.data
+        if set(names) != {"clean"}:
+            chosen = ("crop", "crop_scale", "randaugment_n", "randaugment_m", "randaugment_jitter", "cutout")
+            about |= {"augmentation": {name: getattr(data, name) for name in chosen} | {"flip": flip}}
+        else:
+            data = DataSettings(crop="pad", randaugment_n=0, cutout=0.0)  # no chance, the same whoever asks
+        threads = torch.get_num_threads()
+        on_cpu = self.device.type == "cpu"
+        try:
+            return extract_features(
+                image_views(images, data, self.card, flip),
+                names,
+                self,
+                dim=self.dim,
+                about=about,
+                root=cache_root(self.data.cache) / "features",
+                seed=self.data.views_seed,
+                dtype=self.data.cache_dtype,
+                threads=threads if on_cpu else 4,
+                batch=max(1, PIXELS_A_PASS // self.card.preprocessing.size**2) if on_cpu else 256,
+                reporter=self.reporter,
+            )
+        finally:
+            torch.set_num_threads(threads)
+
+
+def image_views(images: Images, data: DataSettings, card: ModelCard, flip: bool) -> ImageViews:
+    like = card.preprocessing
+    return ImageViews(images, data, side=like.size, channels=card.channels, interpolation=like.interpolation, flip=flip)
