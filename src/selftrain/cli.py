@@ -79,9 +79,10 @@ def train(
     regime: Annotated[
         str | None,
         typer.Option(
-            help="scratch (random weights) or finetune (a pretrained backbone, trained whole). "
-            "Unset: scratch for wrn-* and digits, else finetune.",
-            metavar="scratch|finetune",
+            help="frozen (minutes on a laptop: a pretrained backbone runs once, a small network learns on its "
+            "features), finetune (a pretrained backbone, trained whole) or scratch (random weights). "
+            "Unset: scratch for wrn-* and digits, else finetune with a GPU and frozen without.",
+            metavar="scratch|finetune|frozen",
         ),
     ] = None,
     labels_per_class: Annotated[
@@ -185,6 +186,45 @@ def evaluate(
         typer.echo(json.dumps(metrics.as_json(measures), indent=2, ensure_ascii=False))
     else:
         _print_measures(measures, data)
+
+
+@app.command()
+def cache(
+    clear: Annotated[bool, typer.Option("--clear", help="Delete caches instead of listing them.")] = False,
+    name: Annotated[str | None, typer.Argument(help="Only caches whose name starts so.")] = None,
+    folder: Annotated[Path | None, typer.Option(help="Where they are.  [default: $SELFTRAIN_CACHE]")] = None,
+) -> None:
+    """List the cached features of the frozen regime, or delete them.
+
+    Caches are shared by runs, methods and seeds. They can be deleted at any time: they are made again when needed.
+    """
+    from rich.table import Table
+
+    from selftrain.data.cache import cache_root, clear_caches, list_caches
+
+    root = cache_root(str(folder) if folder else None) / "features"
+    console = Console()
+    if clear:
+        gone = clear_caches(root, name)
+        freed = sum(info.bytes for info in gone) / 1e6
+        console.print(f"deleted {len(gone)} caches, {freed:.1f} MB, from {root}", soft_wrap=True)
+        return
+    table = Table("name", "backbone", "pixels", "images", "views", "MB", "done", "last used")
+    for info in list_caches(root):
+        if name is None or info.folder.name.startswith(name):
+            about = info.about
+            table.add_row(
+                info.folder.name,
+                str(about.get("backbone")),
+                str(about.get("preprocessing", {}).get("size")),
+                str(about["shape"][0]),
+                str(about["shape"][1]),
+                f"{info.bytes / 1e6:.1f}",
+                f"{100 * info.done:.0f}%",
+                f"{info.days:.1f} days ago",
+            )
+    table.caption = str(root)
+    console.print(table)
 
 
 @app.command("list")

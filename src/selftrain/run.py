@@ -71,8 +71,8 @@ class Run:
         ``data``: a folder of class folders, a folder with ``test/<class>/*`` in it, the name of a dataset (its test
         set), or an array of pictures with their ``labels``.
         """
-        from selftrain.data.images import ArrayImages
         from selftrain.data.sources import load_test_set
+        from selftrain.predict import as_images
 
         classes = self.predictor.card.classes
         if labels is None:
@@ -81,7 +81,8 @@ class Run:
         names = [str(label) for label in labels]
         if unknown := sorted(set(names) - set(classes)):
             raise UserError(f"labels: {unknown[0]!r} is not a class of this model ({', '.join(classes)}).")
-        return self.predictor.evaluate(ArrayImages(data), np.array([classes.index(name) for name in names]))
+        images = as_images(data, self.predictor.card.features)
+        return self.predictor.evaluate(images, np.array([classes.index(name) for name in names]))
 
     def __repr__(self) -> str:
         return f"Run({str(self.folder)!r})"

@@ -144,7 +144,7 @@ class FeatureViews:
 def feature_batches(features: np.ndarray, batch: int) -> Iterator[Tensor]:
     """The clean view of every row, in order, in batches."""
     for start in range(0, len(features), batch):
-        yield torch.from_numpy(np.asarray(features[start : start + batch, 0], dtype=np.float32))
+        yield torch.from_numpy(np.array(features[start : start + batch, 0], dtype=np.float32))
 
 
 class FeatureRows(Images):

@@ -1,0 +1,186 @@
+"""The cache: computed once, resumed after a kill, shared by processes, and never trusted blindly."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from selftrain.data.cache import ABOUT, ARRAY, PIECES, cached_array, clear_caches, list_caches
+from selftrain.errors import UserError
+
+SHAPE = (50, 3, 4)
+
+
+def value(start: int, stop: int) -> np.ndarray:
+    rows = np.arange(start, stop, dtype=np.float32)[:, None, None]
+    return np.sin(rows + np.arange(12).reshape(3, 4)).astype(np.float32)
+
+
+class Counter:
+    def __init__(self) -> None:
+        self.calls: list[int] = []
+
+    def __call__(self, start: int, stop: int) -> np.ndarray:
+        self.calls.append(start)
+        return value(start, stop)
+
+
+def cached(root: Path, compute: Any, **options: Any) -> np.ndarray:
+    options = {"about": {"x": 1}, "threads": 2, **options}
+    return cached_array(root, options.pop("about"), SHAPE, "float32", compute, piece=8, **options)
+
+
+def only_folder(root: Path) -> Path:
+    (folder,) = [path for path in root.iterdir() if path.is_dir()]
+    return folder
+
+
+def test_it_is_computed_once(tmp_path: Path) -> None:
+    first, second = Counter(), Counter()
+    assert np.array_equal(cached(tmp_path, first), value(0, 50))
+    assert sorted(first.calls) == list(range(0, 50, 8))
+    assert np.array_equal(cached(tmp_path, second), value(0, 50))
+    assert second.calls == []
+
+
+def test_what_it_depends_on_names_it(tmp_path: Path) -> None:
+    cached(tmp_path, value)
+    other = Counter()
+    cached(tmp_path, other, about={"x": 2})
+    assert len(other.calls) == 7
+    assert len(list_caches(tmp_path)) == 2
+
+
+def test_it_is_read_only_and_mapped(tmp_path: Path) -> None:
+    array = cached(tmp_path, value)
+    assert isinstance(array, np.memmap)
+    with pytest.raises(ValueError, match="read-only"):
+        array[0] = 1
+
+
+def test_an_error_keeps_what_was_finished(tmp_path: Path) -> None:
+    def fails(start: int, stop: int) -> np.ndarray:
+        if start >= 32:
+            raise RuntimeError("no more")
+        return value(start, stop)
+
+    with pytest.raises(RuntimeError, match="no more"):
+        cached(tmp_path, fails, threads=1)
+    again = Counter()
+    assert np.array_equal(cached(tmp_path, again), value(0, 50))
+    assert sorted(again.calls) == [32, 40, 48]
+
+
+def damage_about(folder: Path) -> None:
+    (folder / ABOUT).write_text("{")
+
+
+def foreign_about(folder: Path) -> None:
+    (folder / ABOUT).write_text(json.dumps({"key": "another"}))
+
+
+def cut_array(folder: Path) -> None:
+    os.truncate(folder / ARRAY, 100)
+
+
+def cut_pieces(folder: Path) -> None:
+    os.truncate(folder / PIECES, 3)
+
+
+def flip_a_bit(folder: Path) -> None:
+    data = bytearray((folder / ARRAY).read_bytes())
+    data[500] ^= 1
+    (folder / ARRAY).write_bytes(data)
+
+
+def replace_array(folder: Path) -> None:
+    (folder / ARRAY).write_bytes(os.urandom(np.prod(SHAPE) * 4))
+
+
+@pytest.mark.parametrize("harm", [damage_about, foreign_about, cut_array, cut_pieces, flip_a_bit, replace_array])
+def test_harm_is_noticed_and_mended(tmp_path: Path, harm: Any) -> None:
+    cached(tmp_path, value)
+    harm(only_folder(tmp_path))
+    again = Counter()
+    assert np.array_equal(cached(tmp_path, again), value(0, 50))
+    assert len(again.calls) == (1 if harm is flip_a_bit else 7)
+
+
+def test_a_full_disk_is_said_at_once_and_harms_no_other_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cached(tmp_path, value)
+
+    def full(*_: Any) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    never = Counter()
+    with pytest.raises(UserError, match=r"GB are needed .* GB are free.*SELFTRAIN_CACHE"):
+        cached(tmp_path, never, about={"x": 2})
+    assert never.calls == []
+    assert len(list_caches(tmp_path)) == 1
+    kept = Counter()
+    cached(tmp_path, kept)
+    assert kept.calls == []
+
+
+SCRIPT = """
+import sys, time
+from pathlib import Path
+import numpy as np
+from selftrain.data.cache import cached_array
+def compute(start, stop):
+    time.sleep(0.05)
+    with open(sys.argv[2], "a") as log:
+        log.write(f"{start}\\n")
+    rows = np.arange(start, stop, dtype=np.float32)[:, None, None]
+    return np.sin(rows + np.arange(12).reshape(3, 4))
+cached_array(Path(sys.argv[1]), {"x": 1}, (50, 3, 4), "float32", compute, piece=2, threads=2)
+"""
+
+
+def test_killed_while_it_is_filled(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    command = [sys.executable, "-c", SCRIPT, str(tmp_path / "cache"), str(log)]
+    process = subprocess.Popen(command)
+    while not log.exists() or len(log.read_text().split()) < 8:
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    before = len(log.read_text().split())
+    folder = only_folder(tmp_path / "cache")
+    finished = int((np.fromfile(folder / PIECES, np.uint32) != 0).sum())
+    assert 0 < finished < 25
+    subprocess.run(command, check=True)
+    assert len(log.read_text().split()) - before == 25 - finished  # nothing finished is computed again
+    array = np.fromfile(folder / ARRAY, np.float32).reshape(SHAPE)
+    assert np.array_equal(array, value(0, 50))
+
+
+def test_two_processes_share_the_work_of_one(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    command = [sys.executable, "-c", SCRIPT, str(tmp_path / "cache"), str(log)]
+    processes = [subprocess.Popen(command) for _ in range(2)]
+    assert [process.wait(60) for process in processes] == [0, 0]
+    assert sorted(map(int, log.read_text().split())) == list(range(0, 50, 2))
+
+
+def test_list_and_clear(tmp_path: Path) -> None:
+    for x in (1, 2):
+        cached(tmp_path, value, about={"x": x})
+    infos = list_caches(tmp_path)
+    assert [info.done for info in infos] == [1.0, 1.0]
+    name = infos[0].folder.name
+    assert [info.folder.name for info in clear_caches(tmp_path, name[:8])] == [name]
+    assert len(list_caches(tmp_path)) == 1
+    assert len(clear_caches(tmp_path)) == 1
+    assert list_caches(tmp_path) == []

