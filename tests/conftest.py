@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 import torch
 
@@ -11,3 +14,12 @@ torch.set_num_threads(1)
 @pytest.fixture(autouse=True)
 def _fresh_seed() -> None:
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def real_data() -> Path:
+    """The folder that holds cifar10-mini and ucmerced; tests that want it are skipped where it is not set."""
+    folder = os.environ.get("SELFTRAIN_DATA")
+    if not folder:
+        pytest.skip("SELFTRAIN_DATA is not set to the folder of the benchmark images")
+    return Path(folder)
