@@ -13,6 +13,7 @@ from typing import Annotated, Any
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 
 from selftrain.errors import UserError
 
@@ -70,7 +71,8 @@ def train(
         str | None,
         typer.Option(
             help="What to train, with its options in brackets: fixmatch, 'dst(fixmatch(tau=0.9), worst=false)', "
-            "'dst(fixmatch, preset=paper)'. See 'selftrain list methods'.  [default: dst(fixmatch)]"
+            "'dst(fixmatch, preset=paper)'. See 'selftrain list methods'.",
+            show_default="dst(fixmatch)",
         ),
     ] = None,
     backbone: Annotated[
@@ -101,7 +103,7 @@ def train(
             "See 'selftrain list settings'.",
         ),
     ] = None,
-    out: Annotated[Path | None, typer.Option(help="Run folder.  [default: runs/<data>-<method>-seed<n>]")] = None,
+    out: Annotated[Path | None, typer.Option(help="Run folder.", show_default="runs/<data>-<method>-seed<n>")] = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with the run in --out; it ends as if never stopped.")
     ] = False,
@@ -192,7 +194,7 @@ def evaluate(
 def cache(
     clear: Annotated[bool, typer.Option("--clear", help="Delete caches instead of listing them.")] = False,
     name: Annotated[str | None, typer.Argument(help="Only caches whose name starts so.")] = None,
-    folder: Annotated[Path | None, typer.Option(help="Where they are.  [default: $SELFTRAIN_CACHE]")] = None,
+    folder: Annotated[Path | None, typer.Option(help="Where they are.", show_default="$SELFTRAIN_CACHE")] = None,
 ) -> None:
     """List the cached features of the frozen regime, or delete them.
 
@@ -247,7 +249,7 @@ def _print_measures(measures: dict[str, Any], where: str | None) -> None:
     if measures["accuracy"] is None:
         console.print("Not evaluated: there is no test set (--test DIR) and no held-out label.")
         return
-    table = Table(title=f"on {where}", show_header=False)
+    table = Table(title=f"on {escape(str(where))}", show_header=False)
     ratio = float(measures["imbalance_ratio"])
     for name, value in (
         ("accuracy", f"{100 * measures['accuracy']:.2f}"),
@@ -264,7 +266,7 @@ def _print_measures(measures: dict[str, Any], where: str | None) -> None:
     if names:
         per_class = Table("class", "accuracy")
         for name, value in sorted(zip(names, measures["per_class"], strict=True), key=lambda pair: pair[1] or 0):
-            per_class.add_row(name, "-" if value is None else f"{100 * value:.1f}")
+            per_class.add_row(escape(name), "-" if value is None else f"{100 * value:.1f}")
         console.print(per_class)
 
 
@@ -280,8 +282,6 @@ def main() -> None:
 
 
 def _escaped(text: str) -> str:
-    from rich.markup import escape
-
     return escape(" ".join(text.split()))
 
 

@@ -70,6 +70,7 @@ class Reporter:
             TextColumn("{task.fields[note]}"),
             console=self.console,
             transient=True,
+            disable=not self.console.is_terminal,
             refresh_per_second=4,
         ) as bar:
             task = bar.add_task(description, total=total, completed=start, note="")

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from fnmatch import fnmatch
 from typing import Any
 
+from rich.markup import escape
 from rich.table import Table
 
 from selftrain.errors import UserError, nearest
@@ -42,7 +43,7 @@ def _methods(pattern: str | None) -> Iterator[Table]:
         values = {regime: usual_values(method, regime) for regime in REGIMES}
         for option, text in field_help(method).items():
             defaults = [spell(values[r].get(option)) if r in method.regimes else "-" for r in REGIMES]
-            table.add_row(option, *(["(a method)"] * len(REGIMES) if option == "base" else defaults), text)
+            table.add_row(option, *(["(a method)"] * len(REGIMES) if option == "base" else defaults), escape(text))
         yield table
 
 
@@ -51,7 +52,7 @@ def _datasets(pattern: str | None) -> Iterator[Table]:
 
     table = Table("name", "pixels", "note")
     for name in _wanted(list(DATASETS), pattern, "datasets"):
-        table.add_row(name, str(DATASETS[name].size), DATASETS[name].note)
+        table.add_row(name, str(DATASETS[name].size), escape(DATASETS[name].note))
     yield table
 
 
@@ -63,22 +64,28 @@ def _backbones(pattern: str | None) -> Iterator[Table]:
     if not found:
         raise UserError(f"list backbones {pattern}: neither we nor timm have one of that name.")
     for info in found:
-        table.add_row(info.name, "yes" if info.pretrained else "no", info.note)
+        table.add_row(info.name, "yes" if info.pretrained else "no", escape(info.note))
     if pattern is None:
         table.caption = "and every timm model: selftrain list backbones 'resnet*'"
     yield table
 
 
 def _settings(pattern: str | None) -> Iterator[Table]:
-    from selftrain.settings import REGIMES, SECTIONS, Settings, known_settings
+    from selftrain.settings import REGIMES, known_settings
 
     table = Table("--set", *REGIMES, "meaning")
     for name in _wanted(known_settings(), pattern, "settings"):
-        section, _, key = name.rpartition(".")
-        cls: Any = SECTIONS[section] if section else Settings
-        default = cls.__dataclass_fields__[key].default
-        values = [spell(REGIMES[regime].get(name, default)) for regime in REGIMES]
-        text = field_help(cls)[key]
-        kind = field_types(cls)[key]
-        table.add_row(name, *values, f"{text} ({describe(kind)})")
+        *defaults, meaning, kind = setting_row(name)
+        table.add_row(name, *defaults, escape(f"{meaning} ({kind})"))
     yield table
+
+
+def setting_row(name: str) -> list[str]:
+    """The default of a setting in each regime, its meaning, and what it takes."""
+    from selftrain.settings import REGIMES, SECTIONS, Settings
+
+    section, _, key = name.rpartition(".")
+    cls: Any = SECTIONS[section] if section else Settings
+    default = cls.__dataclass_fields__[key].default
+    values = [spell(REGIMES[regime].get(name, default)) or '""' for regime in REGIMES]
+    return [*values, field_help(cls)[key], describe(field_types(cls)[key])]

@@ -76,7 +76,10 @@ class Run:
 
         classes = self.predictor.card.classes
         if labels is None:
-            images, truth = load_test_set(data, classes, root=root, strict=strict)
+            skipped: list[str] = []
+            images, truth = load_test_set(data, classes, root=root, strict=strict, skipped=skipped)
+            if skipped and self.reporter is not None:
+                self.reporter.warn(f"left out {len(skipped)} images that cannot be read: {', '.join(skipped[:3])}")
             return self.predictor.evaluate(images, truth)
         names = [str(label) for label in labels]
         if unknown := sorted(set(names) - set(classes)):

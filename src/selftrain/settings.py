@@ -25,7 +25,7 @@ class DataSettings:
     test: str | None = None
     """folder of test images, a subfolder a class"""
     root: str | None = None
-    """folder that named datasets are found in or downloaded to"""
+    """folder that holds the datasets"""
     labels_per_class: int | None = None
     """labels kept of each class; the others are hidden"""
     split_seed: int = 0
@@ -77,7 +77,7 @@ class DataSettings:
 @dataclass(frozen=True)
 class NetworkSettings:
     backbone: str = UNSET
-    """wrn-28-2, wrn-tiny, lite0, or any timm model; see 'selftrain list backbones'"""
+    """wrn-28-2, wrn-tiny, wrn (the one of them that suits the size), lite0, or any timm model"""
     weights: str = "auto"
     """auto, none, pretrained, or a local checkpoint file"""
     bottleneck: int = UNSET
@@ -133,7 +133,7 @@ class TrainSettings:
     checkpoint_every: int | None = None
     """steps between checkpoints; unset: as often as evaluations"""
     eval_batch: int = 256
-    """images a batch in evaluation and prediction"""
+    """images a batch in evaluation"""
     precision: Literal["32", "bf16-mixed"] = "32"
     """32, or bf16-mixed: bfloat16 where it is safe"""
     channels_last: bool = True
@@ -167,7 +167,7 @@ SECTIONS = {"data": DataSettings, "network": NetworkSettings, "optim": OptimSett
 # What methods.md of the paper calls protocols. Steps are ours: the paper takes 1000k (scratch) and 40k (fine-tuning).
 REGIMES: dict[str, dict[str, Any]] = {
     "scratch": {
-        "network.backbone": "wrn-28-2", "network.bottleneck": 0,
+        "network.backbone": "wrn", "network.bottleneck": 0,
         "optim.lr": 0.03, "optim.backbone_lr": 1.0, "optim.ema": 0.999,
         "train.steps": 20000, "train.batch": 64, "train.unlabeled_batch": 448,
         "data.crop": "pad", "data.randaugment_n": 3, "data.randaugment_m": 5.0, "data.cutout": 0.5,

@@ -26,7 +26,7 @@ from selftrain import __version__
 from selftrain.console import Reporter
 from selftrain.data.features import FeatureRows
 from selftrain.data.images import ArrayImages, Images
-from selftrain.data.sources import Corpus, corpus_from_arrays, load_corpus
+from selftrain.data.sources import DATASETS, Corpus, corpus_from_arrays, load_corpus
 from selftrain.data.split import Split, load_split, make_split, save_split
 from selftrain.data.stream import Stream, batches
 from selftrain.engine.checkpoint import load_checkpoint, save_checkpoint
@@ -77,7 +77,8 @@ def train(
         A CSV file ``path,label``; a folder of test images (or arrays ``(x, y)``); labels to keep of each class, the
         others are hidden; where named datasets are; side in pixels of what the network sees.
     method, backbone, regime, steps, seed
-        As ``selftrain train --help`` explains.
+        As ``selftrain train --help`` explains. A method may be a string, which takes its defaults from the regime, or
+        an object such as ``DST(FixMatch(tau=0.7))`` (or one of a class of your own), which is taken as it is.
     settings
         Any other setting by its dotted name, ``{"optim.lr": 0.01, "method.base.tau": 0.9}``.
     config
@@ -92,13 +93,16 @@ def train(
     Run
         The folder, with ``results``, ``metrics``, ``predict`` and ``evaluate``.
     """
-    arrays = data if isinstance(data, tuple) else None
-    test_arrays = test if isinstance(test, tuple) else None
+    arrays = data if isinstance(data, (tuple, list)) else None
+    test_arrays = test if isinstance(test, (tuple, list)) else None
+    for name, pair in (("data", arrays), ("test", test_arrays)):
+        if pair is not None and len(pair) != 2:
+            raise UserError(f"{name}: expected a pair of arrays (x, y), got {len(pair)} things.")
     given: dict[str, Any] = {
-        "data.path": "arrays" if arrays else None if data is None else str(data),
-        "data.labels": labels and str(labels),
-        "data.test": "arrays" if test_arrays else test and str(test),
-        "data.root": root and str(root),
+        "data.path": "arrays" if arrays else _absolute(data),
+        "data.labels": _absolute(labels),
+        "data.test": "arrays" if test_arrays else _absolute(test),
+        "data.root": _absolute(root),
         "data.labels_per_class": labels_per_class,
         "data.size": size,
         "data.strict": strict,
@@ -113,11 +117,12 @@ def train(
     given = {name: value for name, value in given.items() if value is not None} | dict(settings or {})
     if config is not None:
         given = read_config(Path(config)) | given
+    own = method if isinstance(method, Method) else None
     reporter = Reporter(quiet)
     folder = Path(out) if out is not None else None
     if resume:
         folder = _resumable(folder)
-        given = _unchanged(read_config(folder / CONFIG), given, folder)
+        given = _unchanged(read_config(folder / CONFIG), given, folder, own)
     elif folder is not None and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UserError(
             f"--out {folder}: exists already. Add --resume to go on with that run, or choose another folder."
@@ -125,7 +130,7 @@ def train(
     if not given.get("data.path"):
         raise UserError("DATA is missing: give a folder of images, or a dataset's name such as 'digits'.")
 
-    chosen, the_method = settle(given)
+    chosen, the_method = settle(given, own)
     corpus = _load(chosen, arrays, test_arrays, reporter)
     if resume and (folder / SPLIT).exists():  # type: ignore[operator]
         split = load_split(folder / SPLIT, corpus)  # type: ignore[operator]
@@ -140,13 +145,18 @@ def train(
     return _Training(chosen, the_method, corpus, split, reporter).run(folder, resume)
 
 
-def settle(given: Mapping[str, Any]) -> tuple[Settings, Method]:
-    """The settings and the method that dotted names (``{"regime": "scratch", "method.base.tau": 0.9}``) ask for."""
+def settle(given: Mapping[str, Any], method: Method | None = None) -> tuple[Settings, Method]:
+    """The settings and the method that dotted names (``{"regime": "scratch", "method.base.tau": 0.9}``) ask for.
+
+    A method that is given as an object, perhaps of the user's own making, is taken as it is.
+    """
     given = dict(given)
     own = {name.removeprefix("method."): given.pop(name) for name in list(given) if name.startswith("method.")}
     regime = given.pop("regime", None) or _usual_regime(given)
     settings = make_settings(str(regime), given)
-    method = make_method(settings.method, settings.regime, own)
+    if method is not None and own:
+        raise UserError(f"method.{next(iter(own))}: set it in the method that is given, {spell_method(method)}.")
+    method = method or make_method(settings.method, settings.regime, own)
     return with_values(settings, {"method": spell_method(method)}), method
 
 
@@ -155,9 +165,17 @@ def _usual_regime(given: Mapping[str, Any]) -> str:
     backbone = str(given.get("network.backbone") or "")
     if backbone.startswith("wrn") or given.get("network.weights") == "none":
         return "scratch"
-    if not backbone and given.get("data.path") in ("digits", "arrays"):
+    data = str(given.get("data.path"))
+    if not backbone and (data == "arrays" or (data in DATASETS and DATASETS[data].size < 64)):
         return "scratch"
     return "finetune" if torch.cuda.is_available() and backbone != "features" else "frozen"
+
+
+def _absolute(path: Any) -> str | None:
+    """A path as it is understood from anywhere; a name that is no path here stays as it is."""
+    if path is None:
+        return None
+    return str(Path(path).resolve()) if Path(path).exists() else str(path)
 
 
 def _resumable(folder: Path | None) -> Path:
@@ -168,10 +186,10 @@ def _resumable(folder: Path | None) -> Path:
     return folder
 
 
-def _unchanged(saved: dict[str, Any], given: Mapping[str, Any], folder: Path) -> dict[str, Any]:
+def _unchanged(saved: dict[str, Any], given: Mapping[str, Any], folder: Path, method: Method | None) -> dict[str, Any]:
     """The saved settings, once it is sure that those given now do not contradict them."""
-    asked, _ = settle({**saved, **given})
-    started, _ = settle(saved)
+    asked, _ = settle({**saved, **given}, method)
+    started = make_settings(saved["regime"], saved)
     before, now = flatten(asdict(started)), flatten(asdict(asked))
     free = ("data.workers", "train.threads", "data.root", "data.path", "data.labels", "data.test")
     for name in before:
@@ -243,6 +261,12 @@ class _Training:
         )
         self.evaluated_on, self.test, self.test_labels = self._held_out()
 
+    def _hidden_truth(self) -> torch.Tensor:
+        """The true classes of the unlabeled set where known; labels the method trains on are no test of it."""
+        truth = self.corpus.truth.copy()
+        truth[self.split.labeled] = -1
+        return torch.from_numpy(truth[self.split.unlabeled])
+
     def _held_out(self) -> tuple[str | None, Images | None, np.ndarray]:
         if self.corpus.test is not None and self.corpus.test_labels is not None:
             return "test", self.corpus.test, self.corpus.test_labels
@@ -270,7 +294,7 @@ class _Training:
             optimizer=make_optimizer(self.net, settings.optim),
             observers=[
                 LossMeter(device),
-                PseudoLabelQuality(torch.from_numpy(self.corpus.truth[self.split.unlabeled]), device),
+                PseudoLabelQuality(self._hidden_truth(), device),
             ],
             evaluate=self.evaluate,
         )
@@ -375,8 +399,8 @@ def _fit_to_images(settings: Settings, corpus: Corpus) -> Settings:
         return settings
     side = settings.data.size or min(min(corpus.images.load(0).size), 96)
     values: dict[str, Any] = {"data.size": side}
-    if side <= 16 and settings.network.backbone == "wrn-28-2":
-        values["network.backbone"] = "wrn-tiny"
+    if settings.network.backbone == "wrn":
+        values["network.backbone"] = "wrn-tiny" if side <= 16 else "wrn-28-2"
     return with_values(settings, values)
 
 
