@@ -10,17 +10,21 @@ import pytest
 import torch
 from torch import Tensor
 
+from selftrain.batch import Unlabeled
 from selftrain.errors import UserError
 from selftrain.functional import PseudoLabels, mistake_loss, reversal_coefficient, reverse_gradient
-from selftrain.methods import DST, FixMatch, PseudoLabel, Supervised
+from selftrain.methods import DST, FixMatch, PseudoLabel, Supervised, make_method
 from selftrain.network import Network
 from tests.tiny import gradients, tiny_batch, tiny_net
 
 PRESETS = ("paper", "released")
 
 
+TAU = 0.36  # some of the tiny batch's samples reach it, some do not
+
+
 def dst(**options: object) -> DST:
-    return DST(FixMatch(tau=0.3, lam=0.7), **{"dropout": 0.0, "width": 7, **options})  # type: ignore[arg-type]
+    return DST(FixMatch(tau=TAU, lam=0.7), **{"dropout": 0.0, "width": 7, **options})  # type: ignore[arg-type]
 
 
 def warm(net: Network, step: int = 50) -> Network:
@@ -50,14 +54,17 @@ def test_losses_equal_the_retyped_reference(preset: str, view: str, thresholded:
         target = y if preset == "paper" else p_of(net, net.h, x).argmax()
         L_L_worst += -math.log(p_of(net, net.parts["h_worst"], x)[target]) / B_l
     L_U = error = 0.0
+    count = 0
     for j in range(B_u):
         p_w = p_of(net, net.h, unlabeled.weak[j])
-        f_hat, kept = p_w.argmax(), p_w.max() >= 0.3
+        f_hat, kept = p_w.argmax(), p_w.max() >= TAU
+        count += int(kept)
         if kept:
             L_U += -math.log(p_of(net, net.parts["h_pseudo"], unlabeled.strong[j])[f_hat]) / B_u
         if kept or not thresholded:
             p_worst = p_of(net, net.parts["h_worst"], unlabeled[view][j])[f_hat]
             error += (-math.log(p_worst) if preset == "paper" else math.log(min(1, 1 - p_worst + 1e-6))) / B_u
+    assert 0 < count < B_u
     eta_prime = 1 if preset == "paper" else 2
     assert terms["labeled"].item() == pytest.approx(L_L, abs=1e-6)
     assert terms["unlabeled"].item() == pytest.approx(0.7 * L_U, abs=1e-6)
@@ -113,6 +120,16 @@ def test_alternating_and_reversal_agree_on_psi(preset: str) -> None:
         torch.testing.assert_close(g, h)
 
 
+@pytest.mark.parametrize("preset", PRESETS)
+def test_the_worst_heads_turn_is_the_same_loss_with_its_weight(preset: str) -> None:
+    method = dst(preset=preset, optimiser="alternating", eta=0.4)
+    net = warm(tiny_net(method)).eval()
+    labeled, unlabeled = tiny_batch()
+    alone = method.objective(net, labeled, unlabeled, "worst").terms["worst"]
+    together = replace(method, optimiser="grl").objective(net, labeled, unlabeled).terms["worst"]
+    torch.testing.assert_close(alone, together)
+
+
 def test_the_worst_heads_turn_leaves_running_statistics_alone() -> None:
     method = dst(preset="paper")
     net = tiny_net(method).train()
@@ -162,6 +179,9 @@ def test_mistake_loss(logit: float, expected: float) -> None:
     f_hat = PseudoLabels(torch.tensor([0]), torch.tensor([True]))
     loss = mistake_loss(torch.tensor([[logit, 0.0]]), f_hat)
     assert loss.item() == pytest.approx(expected, abs=1e-4 if logit > 0 else 1e-6)
+    two = PseudoLabels(torch.tensor([0, 0]), torch.tensor([True, False]))  # one of two is kept
+    half = mistake_loss(torch.tensor([[logit, 0.0], [3.0, 0.0]]), two)
+    assert half.item() == pytest.approx(expected / 2, abs=1e-4 if logit > 0 else 1e-6)
 
 
 def test_a_warm_up_below_one_is_a_share_of_training() -> None:
@@ -185,6 +205,44 @@ def test_the_cap_bounds_what_a_sample_can_give_the_worst_head() -> None:
         values.append(method.E(net, l, u, f_hat).item())
     assert values[0] < -50
     assert values[1] == pytest.approx(-5.0)
+
+
+def test_a_base_with_state_is_told_once_a_step() -> None:
+    told: list[str] = []
+
+    class Watched(FixMatch):
+        def setup(self, net: Network) -> None:
+            told.append("setup")
+
+        def record(self, net: Network, u: Unlabeled, f_hat: PseudoLabels) -> None:
+            told.append("record")
+
+        def after_step(self, net: Network, t: int) -> None:
+            told.append(f"after step {t}")
+
+    for optimiser in ("grl", "alternating"):
+        told.clear()
+        method = DST(Watched(tau=TAU), optimiser=optimiser)  # type: ignore[arg-type]
+        net = tiny_net(method)
+        for turn in method.turns:
+            method.objective(net, *tiny_batch(), turn)
+        method.after_step(net, 7)
+        assert told == ["setup", "record", "after step 7"]
+
+
+def test_regimes_have_their_values() -> None:
+    scratch, finetune, frozen = (make_method("dst(fixmatch)", regime) for regime in ("scratch", "finetune", "frozen"))
+    assert isinstance(scratch, DST)
+    assert isinstance(finetune, DST)
+    assert isinstance(frozen, DST)
+    assert (scratch.eta, scratch.reversal, scratch.warmup, scratch.width) == (0.3, 0.1, 0.1, None)
+    assert (finetune.eta, finetune.reversal, finetune.warmup, finetune.width) == (1.0, 0.1, 1000.0, 2048)
+    assert (scratch.base.tau, finetune.base.tau) == (0.95, 0.7)  # type: ignore[attr-defined]
+    for regime in ("scratch", "finetune", "frozen"):  # the paper's equations are the same everywhere
+        paper = make_method("dst(fixmatch, preset=paper)", regime)
+        assert isinstance(paper, DST)
+        assert (paper.eta, paper.eta_prime, paper.reversal, paper.warmup) == (1.0, 1.0, 1.0, 0.0)
+        assert (paper.optimiser, paper.worst_layers, paper.worst_view) == ("alternating", 2, "strong")
 
 
 def test_only_psi_and_h_predict() -> None:
