@@ -74,7 +74,10 @@ def run_demo(out: Path, seeds: int) -> None:
 
 
 def make_table(results: dict[str, list[dict[str, Any]]]) -> Table:
-    table = Table("method", "accuracy", "worst 20% of classes", "imbalance ratio", "pseudo labels right", "seconds")
+    table = Table()
+    table.add_column("method", no_wrap=True)
+    for heading in ("accuracy", "worst 20% of classes", "imbalance ratio", "pseudo labels right", "seconds"):
+        table.add_column(heading)
     for name, runs in results.items():
         quality = [run["pseudo_label_quality"] for run in runs]
         table.add_row(
@@ -113,6 +116,6 @@ def draw(results: dict[str, list[dict[str, Any]]], path: Path) -> Path:
     axes.set_xlabel("class")
     axes.set_ylabel("test accuracy, %")
     axes.set_title(f"Digits, 4 labels a class, mean of {len(next(iter(results.values())))} seeds")
-    axes.legend(loc="lower right")
+    figure.legend(loc="outside lower center", ncols=len(results))
     figure.savefig(path, dpi=120)
     return path
