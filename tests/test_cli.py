@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from selftrain.cli import main
@@ -157,6 +159,9 @@ def bad_inputs(tmp_path: Path) -> dict[str, tuple[list[object], list[str]]]:
     twice = broken_csv(twice_tree, f"path,label\n{row}{row}shots/bee/bee001.png,bee\n")
     corrupt = layout_2(tmp_path / "corrupt")
     (corrupt / "train" / "ant" / "bad.png").write_bytes(b"no")
+    latin = layout_2(tmp_path / "latin")
+    for part in ("train", "test"):
+        os.rename(latin / part / "cat", os.fsencode(latin / part) + b"/\xff")
     label = ["--labels-per-class", 2]
     return {
         "unknown method": ([good, *label, "--method", "fixmtch"], ["fixmtch", "fixmatch"]),
@@ -185,6 +190,16 @@ def bad_inputs(tmp_path: Path) -> dict[str, tuple[list[object], list[str]]]:
         "no config": ([good, "--config", tmp_path / "no.yaml"], ["no.yaml"]),
         "resume nothing": ([good, *label, "--resume"], ["config.yaml"]),
         "no weights file": ([good, *label, "--set", "network.weights=no.pth"], ["no.pth"]),
+        "not finite": ([good, *label, "--set", "optim.clip=nan"], ["optim.clip=nan", "a number"]),
+        "infinite": ([good, *label, "--set", "train.eval_batch=inf"], ["train.eval_batch=inf"]),
+        "huge size": ([good, *label, "--set", "data.size=1e9"], ["8 to 4096"]),
+        "huge seed": ([good, *label, "--seed", 2**70], ["seed="]),
+        "negative option": ([good, *label, "--method", "dst(fixmatch, width=-1)"], ["dst.width=-1"]),
+        "dropout": ([good, *label, "--method", "dst(fixmatch, dropout=1)"], ["dst.dropout=1"]),
+        "wrong base": ([good, *label, "--set", "method.base=supervised"], ["cannot wrap"]),
+        "deep method": ([good, *label, "--method", "dst(" * 2000], ["brackets"]),
+        "no gpu": ([good, *label, "--set", "train.accelerator=mps"], ["train.accelerator=mps"]),
+        "latin-1 class": ([latin, *label], ["UTF-8"]),
     }
 
 
@@ -195,6 +210,8 @@ def bad_inputs(tmp_path: Path) -> dict[str, tuple[list[object], list[str]]]:
         "no value", "bad value", "out of range", "no such data", "dataset name", "empty folder", "layout",
         "empty class", "unreadable class", "unknown path", "duplicate row", "no such labels", "strict",
         "labels per class", "too many", "no unlabeled", "no data", "no config", "resume nothing", "no weights file",
+        "not finite", "infinite", "huge size", "huge seed", "negative option", "dropout", "wrong base",
+        "deep method", "no gpu", "latin-1 class",
     ],
 )  # fmt: skip
 def test_bad_input_takes_one_line_and_leaves_nothing(
@@ -261,3 +278,63 @@ def test_predict_on_nothing(
     (tmp_path / "bare").mkdir()
     assert run(monkeypatch, "predict", trained, tmp_path / "bare") == 2
     assert "no image" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("out", ["file/run", "link", "x" * 300, "/proc/none/run"])
+def test_where_no_run_can_be_written(
+    out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    data = layout_2(tmp_path / "data")
+    (tmp_path / "file").write_text("")
+    (tmp_path / "link").symlink_to("/nowhere/at/all")
+    assert run(monkeypatch, "train", data, "--labels-per-class", 2, "--out", out, *QUICK) == 2
+    assert capsys.readouterr().err.startswith("error: --out ")
+
+
+@pytest.mark.parametrize("content", [b"", b"junk", "cut", "foreign"])
+def test_a_damaged_checkpoint_is_named(
+    content: bytes | str, trained: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = trained / "checkpoints" / "last.pt"
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    elif content == "cut":
+        path.write_bytes(path.read_bytes()[:5000])
+    else:
+        torch.save({"a": 1}, path)
+    assert run(monkeypatch, "train", "--resume", "--out", trained, "--quiet") == 2
+    assert "last.pt: not a checkpoint of this run" in capsys.readouterr().err
+
+
+def test_predict_where_nothing_can_be_written(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for out in (trained / "results.json" / "p.csv", trained, ""):
+        assert run(monkeypatch, "predict", trained, tmp_path / "data" / "test", "-o", out) == 2
+        assert "error: " in capsys.readouterr().err
+
+
+def test_file_names_that_are_not_utf8(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    new = tmp_path / "new"
+    fill(new, {"ant": 1})
+    os.rename(new / "ant" / "ant000.png", os.fsencode(new) + b"/\xff.png")
+    (new / "ant" / "x.png").write_bytes(b"no")
+    os.rename(new / "ant" / "x.png", os.fsencode(new) + b"/\xfe.png")
+    assert run(monkeypatch, "predict", trained, new, "-o", tmp_path / "p.csv") == 0
+    assert b"\xff.png," in (tmp_path / "p.csv").read_bytes()
+    assert "left out" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+def test_an_image_that_fails_in_training_is_named(
+    workers: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = layout_2(tmp_path / "data")
+    for path in (data / "train" / "ant").iterdir():
+        path.write_bytes(path.read_bytes()[:300])  # the header is whole
+    words = [*QUICK, "--set", "data.check=header", "--set", f"data.workers={workers}"]
+    assert run(monkeypatch, "train", data, "--labels-per-class", 2, "--out", tmp_path / "run", *words) == 2
+    assert "train/ant/ant" in capsys.readouterr().err

@@ -282,7 +282,7 @@ def main() -> None:
 
 
 def _escaped(text: str) -> str:
-    return escape(" ".join(text.split()))
+    return escape(" ".join(text.encode("utf-8", "replace").decode().split()))
 
 
 if __name__ == "__main__":

@@ -45,6 +45,7 @@ class Reporter:
         self._early: list[str] = []
 
     def say(self, text: str, style: str = "") -> None:
+        text = text.encode("utf-8", "replace").decode()  # file names need not be UTF-8
         self.console.print(text, style=style, markup=False, soft_wrap=True)
         stamp = datetime.datetime.now().isoformat(sep=" ", timespec="seconds")
         self._early.append(f"{stamp} {text}\n")

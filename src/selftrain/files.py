@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,8 @@ from selftrain.errors import UserError
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary path to write to; it takes the place of ``path`` at the end, or is gone if anything went wrong."""
+    if not path.name:
+        raise UserError(f"{str(path)!r}: expected the name of a file to write.")
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -28,7 +30,8 @@ def replacing(path: Path) -> Iterator[Path]:
     except OSError as error:
         raise UserError(f"{path}: cannot be written ({error.strerror or error}).") from None
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:

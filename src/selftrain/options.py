@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import math
 import textwrap
 import types
 import typing
@@ -94,6 +95,8 @@ def _convert(value: Any, kind: Any) -> Any:
             return text
     elif kind in (int, float) and not isinstance(text, bool) and isinstance(text, (int, float, str)):
         number = float(text)
+        if not math.isfinite(number):
+            raise ValueError
         if kind is float:
             return number
         if number == int(number):

@@ -53,7 +53,10 @@ class Predictions:
     def save(self, path: str | Path) -> Path:
         """A CSV file: path, label, confidence, and ``prob_<class>`` for each class."""
         path = Path(path)
-        with replacing(path) as temporary, temporary.open("w", newline="", encoding="utf-8") as file:
+        with (
+            replacing(path) as temporary,
+            temporary.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file,
+        ):
             writer = csv.writer(file)
             writer.writerow(["path", "label", "confidence", *(f"prob_{name}" for name in self.classes)])
             for name, label, p in zip(self.paths, self.labels, self.probabilities, strict=True):

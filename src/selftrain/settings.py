@@ -5,6 +5,7 @@ Knows nothing of how a setting is carried out.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -219,25 +220,31 @@ def known_settings() -> list[str]:
     ]
 
 
+# The least and the largest value of each number; batches of one sample have no batch statistics.
+RANGES: dict[str, tuple[float, float]] = {
+    "seed": (0, 2**32 - 1), "data.split_seed": (0, 2**32 - 1), "data.views_seed": (0, 2**32 - 1),
+    "data.labels_per_class": (1, math.inf), "data.validation_per_class": (0, math.inf), "data.size": (8, 4096),
+    "data.crop_scale": (0.01, 1), "data.randaugment_n": (0, 100), "data.randaugment_m": (0, 30),
+    "data.cutout": (0, 0.99),
+    "data.workers": (0, 1024), "data.weak_views": (1, 64), "data.strong_views": (1, 64), "data.feature_noise": (0, 100),
+    "data.feature_dropout": (0, 0.99), "data.feature_mixup": (0, 1),
+    "network.bottleneck": (0, 65536), "network.dropout": (0, 0.99), "network.head_width": (1, 65536),
+    "optim.lr": (0, math.inf), "optim.momentum": (0, 0.9999), "optim.weight_decay": (0, math.inf),
+    "optim.backbone_lr": (0, math.inf), "optim.gamma": (0, math.inf), "optim.decay": (0, math.inf),
+    "optim.clip": (0, math.inf), "optim.ema": (0, 0.999999),
+    "train.steps": (1, 10**12), "train.batch": (2, 10**7), "train.unlabeled_batch": (2, 10**7),
+    "train.eval_every": (1, math.inf), "train.checkpoint_every": (1, math.inf), "train.eval_batch": (1, 10**7),
+    "train.threads": (0, 1024), "train.devices": (1, 10**5),
+}  # fmt: skip
+
+
 def _check_ranges(settings: Settings) -> None:
     flat = flatten(asdict(settings))
-    for name in ("train.steps", "train.batch", "train.unlabeled_batch", "train.eval_batch", "train.devices"):
-        if flat[name] < 1:
-            raise UserError(f"{name}={flat[name]}: expected at least 1.")
-    for name in ("train.eval_every", "train.checkpoint_every", "data.labels_per_class", "data.size"):
-        if flat[name] is not None and flat[name] < (8 if name == "data.size" else 1):
-            raise UserError(f"{name}={flat[name]}: expected at least {8 if name == 'data.size' else 1}.")
-    for name in ("data.weak_views", "data.strong_views"):
-        if not 1 <= flat[name] <= 64:
-            raise UserError(f"{name}={flat[name]}: expected 1 to 64.")
-    for name in ("optim.momentum", "optim.ema", "data.cutout", "network.dropout", "data.feature_dropout"):
-        if not 0 <= flat[name] < 1:
-            raise UserError(f"{name}={flat[name]}: expected at least 0 and less than 1.")
-    if not 0 < settings.data.crop_scale <= 1:
-        raise UserError(f"data.crop_scale={settings.data.crop_scale}: expected more than 0 and at most 1.")
-    for name in ("optim.lr", "seed", "data.split_seed", "optim.weight_decay", "optim.clip", "network.bottleneck"):
-        if flat[name] < 0:
-            raise UserError(f"{name}={flat[name]}: expected at least 0.")
+    for name, (low, high) in RANGES.items():
+        value = flat[name]
+        if value is not None and not low <= value <= high:
+            bounds = f"at least {low}" if high == math.inf else f"{low} to {high}"
+            raise UserError(f"{name}={value}: expected {bounds}.")
     for name in ("train.batch", "train.unlabeled_batch"):
         if flat[name] % settings.train.devices:
             raise UserError(f"{name}={flat[name]} cannot be shared by train.devices={settings.train.devices} evenly.")

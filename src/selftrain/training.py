@@ -6,6 +6,7 @@ Knows nothing of equations (methods) or of the command line: it joins data, netw
 from __future__ import annotations
 
 import json
+import os
 import re
 import signal
 import threading
@@ -29,7 +30,7 @@ from selftrain.data.images import ArrayImages, Images
 from selftrain.data.sources import DATASETS, Corpus, corpus_from_arrays, load_corpus
 from selftrain.data.split import Split, load_split, make_split, save_split
 from selftrain.data.stream import Stream, batches
-from selftrain.engine.checkpoint import load_checkpoint, save_checkpoint
+from selftrain.engine.checkpoint import load_checkpoint, not_a_checkpoint, save_checkpoint
 from selftrain.engine.evaluate import confusion_matrix
 from selftrain.engine.loop import Loop
 from selftrain.engine.observers import LossMeter, PseudoLabelQuality
@@ -123,10 +124,8 @@ def train(
     if resume:
         folder = _resumable(folder)
         given = _unchanged(read_config(folder / CONFIG), given, folder, own)
-    elif folder is not None and folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise UserError(
-            f"--out {folder}: exists already. Add --resume to go on with that run, or choose another folder."
-        )
+    elif folder is not None:
+        _check_free(folder)
     if not given.get("data.path"):
         raise UserError("DATA is missing: give a folder of images, or a dataset's name such as 'digits'.")
 
@@ -176,6 +175,22 @@ def _absolute(path: Any) -> str | None:
     if path is None:
         return None
     return str(Path(path).resolve()) if Path(path).exists() else str(path)
+
+
+def _check_free(folder: Path) -> None:
+    """Where a run cannot be written is better said before hours of work."""
+    try:
+        taken = folder.is_symlink() or (folder.exists() and (not folder.is_dir() or any(folder.iterdir())))
+        parent = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+        writable = parent.is_dir() and os.access(parent, os.W_OK)
+    except OSError as error:
+        raise UserError(f"--out {str(folder)[:80]}: cannot be made ({error.strerror}).") from None
+    if taken:
+        raise UserError(
+            f"--out {folder}: exists already. Add --resume to go on with that run, or choose another folder."
+        )
+    if not writable:
+        raise UserError(f"--out {folder}: cannot be made, {parent} is not a folder that can be written to.")
 
 
 def _resumable(folder: Path | None) -> Path:
@@ -236,6 +251,9 @@ class _Training:
                 f"{corpus.name}: there are no unlabeled images, and {method.name} needs some. "
                 f"Add some, hide labels with --labels-per-class N, or train with --method supervised."
             )
+        for what in (settings.data.path, *corpus.classes):
+            if what != what.encode("utf-8", "replace").decode():
+                raise UserError(f"{what!r}: this name is not valid UTF-8 and could not be written down. Rename it.")
         self.method, self.corpus, self.split, self.reporter = method, corpus, split, reporter
         self.settings = _fit_to_images(settings, corpus)
         train = self.settings.train
@@ -299,7 +317,10 @@ class _Training:
             evaluate=self.evaluate,
         )
         if resume and folder is not None and (state := load_checkpoint(folder / CHECKPOINTS)) is not None:
-            loop.load_state_dict(state)
+            try:
+                loop.load_state_dict(state)
+            except (KeyError, RuntimeError, TypeError, ValueError) as error:
+                raise not_a_checkpoint(folder / CHECKPOINTS, error) from None
         workers = self._workers()
         if loop.step < train.steps:
             self.stream[loop.step]  # whatever is wrong with the data is better said before there is a run folder
@@ -348,7 +369,10 @@ class _Training:
 
     def _open(self, folder: Path, loop: Loop) -> None:
         """Write what is known before the first step; metrics are those of the checkpoint, whatever a kill left."""
-        folder.mkdir(parents=True, exist_ok=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UserError(f"--out {folder}: cannot be made ({error.strerror}).") from None
         write_text(folder / CONFIG, dump_settings(self.settings))
         save_split(self.split, self.corpus, folder / SPLIT)
         lines = [json.dumps(as_json(row), allow_nan=False) + "\n" for row in loop.rows]
@@ -388,7 +412,10 @@ def make_fabric(settings: Settings, method: Method) -> Fabric:
     if train.devices > 1:
         strategy = DDPStrategy(find_unused_parameters=len(method.turns) > 1, broadcast_buffers=False)
     precision: Any = "32-true" if train.precision == "32" else train.precision
-    fabric = Fabric(accelerator=train.accelerator, devices=train.devices, strategy=strategy, precision=precision)
+    try:
+        fabric = Fabric(accelerator=train.accelerator, devices=train.devices, strategy=strategy, precision=precision)
+    except RuntimeError as error:
+        raise UserError(f"train.accelerator={train.accelerator}: {str(error).splitlines()[0]}") from None
     fabric.launch()
     return fabric
 

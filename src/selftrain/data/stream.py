@@ -14,6 +14,7 @@ from torch.utils.data import DataLoader, Dataset
 
 from selftrain.batch import Labeled, Unlabeled, Views
 from selftrain.data.views import ViewMaker
+from selftrain.errors import UserError
 
 LABELED, UNLABELED = 1, 2  # which random sequence of a seed is meant
 
@@ -81,12 +82,25 @@ class Stream(Dataset[tuple[Labeled, Unlabeled]]):
         return np.random.default_rng([self.seed, tag, 1 << 40, step])
 
 
+class _Excusing(Dataset[tuple[Labeled, Unlabeled] | UserError]):
+    """Hands over what the user can put right as a value: an error raised in a worker process loses its kind."""
+
+    def __init__(self, stream: Stream):
+        self.stream = stream
+
+    def __getitem__(self, step: int) -> tuple[Labeled, Unlabeled] | UserError:
+        try:
+            return self.stream[step]
+        except UserError as error:
+            return error
+
+
 def batches(
     stream: Stream, start: int, stop: int, *, workers: int = 0, pin: bool = False
 ) -> Iterator[tuple[Labeled, Unlabeled]]:
     """The batches of steps start..stop-1 in order, prepared ahead by ``workers`` processes."""
     loader = DataLoader(
-        stream,
+        _Excusing(stream),
         batch_size=None,
         sampler=range(start, stop),
         num_workers=workers,
@@ -94,4 +108,7 @@ def batches(
         generator=torch.Generator(),  # else the loader draws from the global one, and a resumed run would differ
         prefetch_factor=2 if workers else None,
     )
-    return iter(loader)
+    for item in loader:
+        if isinstance(item, UserError):
+            raise item
+        yield item

@@ -5,7 +5,6 @@ Knows nothing of what the state means.
 
 from __future__ import annotations
 
-import pickle
 from pathlib import Path
 from typing import Any
 
@@ -30,9 +29,13 @@ def load_checkpoint(folder: Path) -> dict[str, Any] | None:
         return None
     try:
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    except (OSError, RuntimeError, EOFError, pickle.UnpicklingError) as error:
-        raise UserError(
-            f"{path}: not a checkpoint of selftrain ({str(error).splitlines()[0]}). "
-            f"Delete the file to start this run from its beginning."
-        ) from None
+    except Exception as error:  # a damaged file makes torch raise nearly anything
+        raise not_a_checkpoint(folder, error) from None
     return state
+
+
+def not_a_checkpoint(folder: Path, error: Exception) -> UserError:
+    reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return UserError(
+        f"{folder / LAST}: not a checkpoint of this run ({reason}). Delete the file to start the run anew."
+    )

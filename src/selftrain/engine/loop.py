@@ -97,7 +97,9 @@ class Loop:
             losses: Losses = self.objective(labeled, unlabeled, turn)
             self.fabric.backward(losses.total)
             if settings.optim.clip:
-                self.fabric.clip_gradients(self.objective, self.optimizer, max_norm=settings.optim.clip)
+                self.fabric.clip_gradients(
+                    self.objective, self.optimizer, max_norm=settings.optim.clip, error_if_nonfinite=False
+                )
             self.optimizer.step()
             self.optimizer.zero_grad(set_to_none=True)
         net.step += 1

@@ -6,13 +6,14 @@ Knows nothing of loops, devices, files or datasets: a method is its hyper-parame
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from selftrain.batch import Labeled, Unlabeled, Views
+from selftrain.errors import UserError
 from selftrain.functional import PseudoLabels, cross_entropy
 from selftrain.network import Network
 from selftrain.options import check_fields
@@ -57,6 +58,10 @@ class Method:
 
     def __post_init__(self) -> None:
         check_fields(self, self.name)
+        for field in fields(self):
+            value = getattr(self, field.name)
+            if isinstance(value, (int, float)) and value < 0:
+                raise UserError(f"{self.name}.{field.name}={value}: expected a number of at least 0.")
 
     @property
     def views(self) -> Views:

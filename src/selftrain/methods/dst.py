@@ -100,6 +100,8 @@ class DST(Method):
             if getattr(self, key) is UNSET:
                 object.__setattr__(self, key, value)
         super().__post_init__()
+        if self.dropout >= 1:
+            raise UserError(f"dst.dropout={self.dropout}: expected a number of at least 0 and less than 1.")
 
     @property
     def views(self) -> Views:

@@ -35,6 +35,8 @@ def parse(text: str) -> Spelling:
             raise UserError(f"--method {text!r}: cannot read {text[position:].strip()!r}. {_EXAMPLE}")
         tokens.append((match[1], match.start(1)))
         position = match.end()
+    if sum(token == "(" for token, _ in tokens) > 20:
+        raise UserError(f"--method {text[:60]!r}...: more than 20 brackets. {_EXAMPLE}")
     spelling, rest = _parse_method(text, tokens, 0)
     if rest < len(tokens):
         raise UserError(f"--method {text!r}: {tokens[rest][0]!r} is left over after the closing bracket. {_EXAMPLE}")
@@ -87,7 +89,7 @@ def override(spelling: Spelling, path: list[str], value: Any, option: str) -> No
         if not isinstance(inner, Spelling):
             raise UserError(f"{option}: {spelling.name!r} wraps no method {step!r}.")
         spelling = inner
-    spelling.given[path[-1]] = value
+    spelling.given[path[-1]] = parse(value) if path[-1] == "base" and isinstance(value, str) else value
 
 
 def build(spelling: Spelling, methods: Mapping[str, type[Method]], regime: str) -> Method:
