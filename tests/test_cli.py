@@ -338,3 +338,18 @@ def test_an_image_that_fails_in_training_is_named(
     words = [*QUICK, "--set", "data.check=header", "--set", f"data.workers={workers}"]
     assert run(monkeypatch, "train", data, "--labels-per-class", 2, "--out", tmp_path / "run", *words) == 2
     assert "train/ant/ant" in capsys.readouterr().err
+
+
+def test_predict_follows_links_and_spares_pipes(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "real.csv").write_text("old")
+    (tmp_path / "link.csv").symlink_to("real.csv")
+    images = tmp_path / "data" / "test"
+    assert run(monkeypatch, "predict", trained, images, "-o", tmp_path / "link.csv") == 0
+    assert (tmp_path / "link.csv").is_symlink()
+    assert (tmp_path / "real.csv").read_text().startswith("path,label")
+    os.mkfifo(tmp_path / "pipe")
+    assert run(monkeypatch, "predict", trained, images, "-o", tmp_path / "pipe") == 2
+    assert "not a regular file" in capsys.readouterr().err
+    assert (tmp_path / "pipe").is_fifo()

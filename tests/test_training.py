@@ -15,6 +15,7 @@ import yaml
 import selftrain
 import selftrain.training
 from selftrain.data.sources import Corpus, load_corpus
+from selftrain.data.split import make_split
 from selftrain.errors import UserError
 from selftrain.methods import DST, FixMatch
 from selftrain.model import load_model
@@ -109,7 +110,13 @@ def test_hidden_labels_change_no_trained_weight(tmp_path: Path, monkeypatch: pyt
 
     def with_other_truth(*args: Any, **options: Any) -> Corpus:
         corpus = load_corpus(*args, **options)
-        return replace(corpus, truth=np.random.default_rng(0).permutation(corpus.truth))
+        split = make_split(corpus, labels_per_class=2)
+        hidden = np.setdiff1d(np.arange(len(corpus.images)), split.labeled)
+        labels = corpus.labels.copy()
+        labels[hidden] = np.random.default_rng(0).permutation(labels[hidden])
+        corpus = replace(corpus, labels=labels, truth=labels)
+        monkeypatch.setattr(selftrain.training, "make_split", lambda *_, **__: split)
+        return corpus
 
     monkeypatch.setattr(selftrain.training, "load_corpus", with_other_truth)
     blind = quick(data, tmp_path / "blind", labels_per_class=2, method="dst(fixmatch(tau=0.4))")

@@ -20,6 +20,9 @@ def replacing(path: Path) -> Iterator[Path]:
     """A temporary path to write to; it takes the place of ``path`` at the end, or is gone if anything went wrong."""
     if not path.name:
         raise UserError(f"{str(path)!r}: expected the name of a file to write.")
+    path = path.resolve()  # what a link points to is replaced, not the link
+    if path.exists() and not path.is_file():
+        raise UserError(f"{path}: cannot be written (it is not a regular file).")
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -73,6 +73,12 @@ class PixelInputs:
         weights = "none" if settings.regime == "scratch" and network.weights == "auto" else network.weights
         torch.manual_seed(settings.seed)
         backbone = build_backbone(network.backbone, weights=weights, size=data.size, channels=1 if grey else 3)
+        if settings.regime == "scratch":
+            # Statistics that lag behind the weights would make a short run's model useless in evaluation.
+            momentum = network.bn_momentum or min(0.1, max(0.001, 1000 / settings.train.steps))
+            for module in backbone.modules():
+                if isinstance(module, nn.modules.batchnorm._BatchNorm):
+                    module.momentum = momentum
         self.card = make_card(network, backbone, corpus.classes, data.size or backbone.preprocessing.size)
         self.classifier = make_classifier(self.card, backbone, channels_last=settings.train.channels_last)
         self._kept: dict[int, list[Tensor]] = {}

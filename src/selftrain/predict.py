@@ -86,6 +86,8 @@ class Predictor:
     def predict(self, images: Any, *, strict: bool = False) -> Predictions:
         """``images``: a folder (searched with its subfolders), an image file, or a NumPy array of pictures."""
         found, skipped = self._readable(as_images(images, self.card.features), strict)
+        if not len(found) and not skipped:
+            raise UserError("images: there are none to predict.")
         if not len(found):
             raise UserError(f"{images}: none of its {len(skipped)} images can be read, e.g. {skipped[0]}")
         parts: list[np.ndarray] = []

@@ -85,6 +85,8 @@ class Run:
         if unknown := sorted(set(names) - set(classes)):
             raise UserError(f"labels: {unknown[0]!r} is not a class of this model ({', '.join(classes)}).")
         images = as_images(data, self.predictor.card.features)
+        if len(images) != len(names):
+            raise UserError(f"labels: {len(names)} labels for {len(images)} pictures; give one a picture.")
         return self.predictor.evaluate(images, np.array([classes.index(name) for name in names]))
 
     def __repr__(self) -> str:

@@ -89,6 +89,8 @@ class NetworkSettings:
     """the main head h"""
     head_width: int = 1024
     """hidden width of a nonlinear main head"""
+    bn_momentum: float | None = None
+    """scratch: share of a new batch in running statistics; unset: 1000/steps, from 0.001 (FixMatch's) to 0.1"""
     unit_features: bool = True
     """frozen: scale features to equal length"""
     save_backbone: bool = True
@@ -141,8 +143,6 @@ class TrainSettings:
     """memory layout of images; quicker for convolutions"""
     threads: int = 0
     """CPU threads; 0: as torch sees fit"""
-    devices: int = 1
-    """GPUs, or CPU processes, that share each batch"""
     accelerator: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     """where to compute"""
 
@@ -229,12 +229,13 @@ RANGES: dict[str, tuple[float, float]] = {
     "data.workers": (0, 1024), "data.weak_views": (1, 64), "data.strong_views": (1, 64), "data.feature_noise": (0, 100),
     "data.feature_dropout": (0, 0.99), "data.feature_mixup": (0, 1),
     "network.bottleneck": (0, 65536), "network.dropout": (0, 0.99), "network.head_width": (1, 65536),
+    "network.bn_momentum": (0, 1),
     "optim.lr": (0, math.inf), "optim.momentum": (0, 0.9999), "optim.weight_decay": (0, math.inf),
     "optim.backbone_lr": (0, math.inf), "optim.gamma": (0, math.inf), "optim.decay": (0, math.inf),
     "optim.clip": (0, math.inf), "optim.ema": (0, 0.999999),
     "train.steps": (1, 10**12), "train.batch": (2, 10**7), "train.unlabeled_batch": (2, 10**7),
     "train.eval_every": (1, math.inf), "train.checkpoint_every": (1, math.inf), "train.eval_batch": (1, 10**7),
-    "train.threads": (0, 1024), "train.devices": (1, 10**5),
+    "train.threads": (0, 1024),
 }  # fmt: skip
 
 
@@ -245,9 +246,6 @@ def _check_ranges(settings: Settings) -> None:
         if value is not None and not low <= value <= high:
             bounds = f"at least {low}" if high == math.inf else f"{low} to {high}"
             raise UserError(f"{name}={value}: expected {bounds}.")
-    for name in ("train.batch", "train.unlabeled_batch"):
-        if flat[name] % settings.train.devices:
-            raise UserError(f"{name}={flat[name]} cannot be shared by train.devices={settings.train.devices} evenly.")
 
 
 def parse_assignment(text: str) -> tuple[str, str]:

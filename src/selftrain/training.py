@@ -20,7 +20,6 @@ from typing import Any
 import numpy as np
 import torch
 from lightning.fabric import Fabric
-from lightning.fabric.strategies.ddp import DDPStrategy
 from torch import nn
 
 from selftrain import __version__
@@ -99,6 +98,8 @@ def train(
     for name, pair in (("data", arrays), ("test", test_arrays)):
         if pair is not None and len(pair) != 2:
             raise UserError(f"{name}: expected a pair of arrays (x, y), got {len(pair)} things.")
+    if arrays is not None and (labels is not None or (test is not None and test_arrays is None)):
+        raise UserError("data: with arrays (x, y) the labels are in y, and a test set is a pair of arrays, too.")
     given: dict[str, Any] = {
         "data.path": "arrays" if arrays else _absolute(data),
         "data.labels": _absolute(labels),
@@ -206,7 +207,7 @@ def _unchanged(saved: dict[str, Any], given: Mapping[str, Any], folder: Path, me
     asked, _ = settle({**saved, **given}, method)
     started = make_settings(saved["regime"], saved)
     before, now = flatten(asdict(started)), flatten(asdict(asked))
-    free = ("data.workers", "train.threads", "data.root", "data.path", "data.labels", "data.test")
+    free = ("data.workers", "train.threads", "data.root", "data.path", "data.labels")
     for name in before:
         if before[name] != now[name] and name not in free:
             raise UserError(
@@ -259,7 +260,7 @@ class _Training:
         train = self.settings.train
         if train.threads:
             torch.set_num_threads(train.threads)
-        self.fabric = make_fabric(self.settings, method)
+        self.fabric = make_fabric(self.settings)
         self.inputs = make_inputs(self.settings, corpus, self.fabric.device, reporter)
         self.card = self.inputs.card
         self.net = Network(self.inputs.classifier, Task(len(corpus.classes), len(split.unlabeled), train.steps))
@@ -405,15 +406,12 @@ class _Training:
         }
 
 
-def make_fabric(settings: Settings, method: Method) -> Fabric:
-    """Where to compute. Players that take turns leave each other's parameters without gradient for a while."""
+def make_fabric(settings: Settings) -> Fabric:
+    """Where to compute, and how precisely."""
     train = settings.train
-    strategy: Any = "auto"
-    if train.devices > 1:
-        strategy = DDPStrategy(find_unused_parameters=len(method.turns) > 1, broadcast_buffers=False)
     precision: Any = "32-true" if train.precision == "32" else train.precision
     try:
-        fabric = Fabric(accelerator=train.accelerator, devices=train.devices, strategy=strategy, precision=precision)
+        fabric = Fabric(accelerator=train.accelerator, devices=1, precision=precision)
     except RuntimeError as error:
         raise UserError(f"train.accelerator={train.accelerator}: {str(error).splitlines()[0]}") from None
     fabric.launch()

@@ -91,10 +91,10 @@ def test_an_interrupted_run_says_how_to_go_on(tmp_path: Path) -> None:
     data = layout_2(tmp_path / "data")
     whole, stopped = tmp_path / "whole", tmp_path / "stopped"
     subprocess.run(command(data, whole, "fixmatch", 0), check=True)
-    process = subprocess.Popen(command(data, stopped, "fixmatch", 0))
-    while not (stopped / "metrics.jsonl").exists():
+    process = subprocess.Popen(command(data, stopped, "fixmatch", 2), start_new_session=True)
+    while not (stopped / "metrics.jsonl").exists() or not (stopped / "metrics.jsonl").read_text():
         time.sleep(0.002)
-    process.send_signal(signal.SIGTERM)
+    os.killpg(process.pid, signal.SIGTERM)  # schedulers signal the whole group, loader workers included
     assert process.wait(60) == 130
     assert "go on with --resume" in (stopped / "log.txt").read_text()
     subprocess.run(command(data, stopped, "fixmatch", 0, "--resume"), check=True)

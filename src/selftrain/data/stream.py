@@ -6,6 +6,7 @@ position in the stream *is* the step: a run resumes exactly, with any number of 
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 
 import numpy as np
@@ -95,6 +96,12 @@ class _Excusing(Dataset[tuple[Labeled, Unlabeled] | UserError]):
             return error
 
 
+def _leave_signals_to_the_main_process(worker: int) -> None:
+    """Ctrl-C, a scheduler or ``timeout`` signal the whole group; the main process ends the run with a checkpoint."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+
+
 def batches(
     stream: Stream, start: int, stop: int, *, workers: int = 0, pin: bool = False
 ) -> Iterator[tuple[Labeled, Unlabeled]]:
@@ -107,6 +114,7 @@ def batches(
         pin_memory=pin,
         generator=torch.Generator(),  # else the loader draws from the global one, and a resumed run would differ
         prefetch_factor=2 if workers else None,
+        worker_init_fn=_leave_signals_to_the_main_process,
     )
     for item in loader:
         if isinstance(item, UserError):

@@ -1,0 +1,76 @@
+"""Optimiser groups and learning rates against their formulas."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from selftrain.engine.optim import lr_factor, make_optimizer, set_lr
+from selftrain.methods import Supervised
+from selftrain.settings import make_settings
+from tests.tiny import tiny_net
+
+
+def test_cosine_ends_at_seven_sixteenths() -> None:
+    optim = make_settings("scratch", {}).optim
+    assert lr_factor(optim, 0, 100) == 1
+    assert lr_factor(optim, 50, 100) == pytest.approx(math.cos(7 * math.pi / 32))
+    assert lr_factor(optim, 100, 100) == pytest.approx(math.cos(7 * math.pi / 16))
+
+
+def test_exponential_and_constant() -> None:
+    optim = make_settings("scratch", {"optim.schedule": "exponential"}).optim
+    assert lr_factor(optim, 1000, 9) == pytest.approx(1.4**-0.75)
+    assert lr_factor(make_settings("scratch", {"optim.schedule": "constant"}).optim, 5, 9) == 1
+
+
+def test_groups() -> None:
+    net = tiny_net(Supervised())
+    given = {"optim.lr": 0.2, "optim.backbone_lr": 0.1, "optim.norm_decay": False, "optim.weight_decay": 0.01}
+    optimizer = make_optimizer(net, make_settings("scratch", given).optim)
+    of = {id(p): group for group in optimizer.param_groups for p in group["params"]}
+    assert len(of) == len(list(net.parameters()))
+    linear, norm, _ = net.psi.backbone.layers  # type: ignore[union-attr]
+    assert (of[id(linear.weight)]["lr"], of[id(linear.weight)]["weight_decay"]) == pytest.approx((0.02, 0.01))
+    assert of[id(linear.bias)]["weight_decay"] == 0
+    assert of[id(norm.weight)]["weight_decay"] == 0
+    assert (of[id(net.h.weight)]["lr"], of[id(net.h.weight)]["weight_decay"]) == pytest.approx((0.2, 0.01))
+    assert all(group["nesterov"] and group["momentum"] == 0.9 for group in optimizer.param_groups)
+    set_lr(optimizer, 0.5)
+    assert of[id(linear.weight)]["lr"] == pytest.approx(0.01)
+    assert of[id(net.h.weight)]["lr"] == pytest.approx(0.1)
+
+
+def test_an_average_is_not_optimised() -> None:
+    from selftrain.network import Average
+
+    net = tiny_net(Supervised())
+    net.parts["average"] = Average(net.classifier, 0.9)
+    trained = [
+        p for group in make_optimizer(net, make_settings("scratch", {}).optim).param_groups for p in group["params"]
+    ]
+    assert len(trained) == len(list(net.classifier.parameters()))
+
+
+def test_average_by_hand() -> None:
+    from selftrain.network import Average
+
+    net = tiny_net(Supervised())
+    model = net.classifier
+    average = Average(model, 0.75)
+    expected = model.h.weight.detach().clone()
+    for t in range(8):
+        with torch.no_grad():
+            model.h.weight.add_(1.0)
+            model.psi.backbone.layers[1].running_mean.add_(1.0)  # type: ignore[index,union-attr]
+        average.update(model, t)
+        m = min(0.75, 1 - 1 / (t + 1))
+        expected = m * expected + (1 - m) * model.h.weight.detach()
+    torch.testing.assert_close(average.module.h.weight, expected)  # type: ignore[union-attr]
+    torch.testing.assert_close(
+        average.module.psi.backbone.layers[1].running_mean,  # type: ignore[union-attr,index]
+        model.psi.backbone.layers[1].running_mean,  # type: ignore[index,union-attr]
+    )
+    assert all(p.grad is None and not p.requires_grad for p in average.parameters())
