@@ -19,7 +19,7 @@ from torchvision.transforms.v2.functional import resize, to_pil_image
 
 from selftrain.data.augment import Augmentation, Compose, RandAugment, RandomCrop, RandomFlip
 
-# side, pictures a batch, rounds, how many times faster it must be (issue 5)
+# side, pictures a batch, rounds, how many times faster it must be
 CASES = [(32, 448, 25, 10.0), (224, 64, 25, 1.1)]
 
 
