@@ -165,7 +165,7 @@ class Settings:
 
 SECTIONS = {"data": DataSettings, "network": NetworkSettings, "optim": OptimSettings, "train": TrainSettings}
 
-# The protocols of the paper and of its authors' code. Steps are ours: the paper takes 1000k (scratch) and 40k (fine-tuning).
+# The protocols of the paper and its released code. Steps are ours; the paper takes 1000k (scratch) and 40k.
 REGIMES: dict[str, dict[str, Any]] = {
     "scratch": {
         "network.backbone": "wrn", "network.bottleneck": 0,
