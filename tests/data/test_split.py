@@ -307,7 +307,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
         raise OSError("disk full")
 
     monkeypatch.setattr(os, "replace", fail)
-    with pytest.raises(OSError, match="disk full"):
+    with pytest.raises(UserError, match="disk full"):
         save_split(make_split(corpus, labels_per_class=2), corpus, path)
     assert path.read_bytes() == before
     assert os.listdir(tmp_path) == ["split.json"]

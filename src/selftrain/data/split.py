@@ -5,7 +5,6 @@ Knows nothing of pixels, methods or training; it goes by names, classes and a se
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -19,6 +18,7 @@ from numpy.typing import NDArray
 
 from selftrain.data.sources import Corpus
 from selftrain.errors import UserError
+from selftrain.files import replacing
 
 __all__ = ["Split", "load_split", "make_split", "save_split"]
 
@@ -242,7 +242,8 @@ def save_split(split: Split, corpus: Corpus, path: str | os.PathLike[str]) -> No
         content = _json(document, ascii_only=False).encode()
     except UnicodeEncodeError:  # a file name that is not UTF-8
         content = _json(document, ascii_only=True).encode()
-    _write_whole(Path(path), content)
+    with replacing(Path(path)) as temporary:
+        temporary.write_bytes(content)
 
 
 def _json(document: dict[str, Any], ascii_only: bool) -> str:
@@ -254,20 +255,6 @@ def _json(document: dict[str, Any], ascii_only: bool) -> str:
         return json.dumps(item, ensure_ascii=ascii_only)
 
     return "{\n" + ",\n".join(f"  {json.dumps(key)}: {value(item)}" for key, item in document.items()) + "\n}\n"
-
-
-def _write_whole(path: Path, content: bytes) -> None:
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with open(temporary, "wb") as handle:
-            handle.write(content)
-            handle.flush()
-            os.fsync(handle.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            temporary.unlink()
-        raise
 
 
 def load_split(path: str | os.PathLike[str], corpus: Corpus) -> Split:
