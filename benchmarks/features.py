@@ -25,7 +25,7 @@ from selftrain.console import Reporter
 from selftrain.data.features import FeatureViews, view_names
 from selftrain.data.sources import load_corpus
 from selftrain.data.stream import Stream
-from selftrain.engine.optim import make_optimizer
+from selftrain.engine.optim import make_sgd
 from selftrain.inputs import Extractor, image_views
 from selftrain.methods import make_method
 from selftrain.model import make_card, make_classifier
@@ -82,7 +82,7 @@ def step(rows: int, folder: Path) -> tuple[Any, Stream]:
     card = make_card(settings.network, None, tuple(map(str, range(10))), 0, frozen=True, features=1280)
     net = Network(make_classifier(card, UnitFeatures(1280)), Task(10, rows, 1000))
     method.setup(net)
-    optimizer = make_optimizer(net, settings.optim)
+    optimizer = make_sgd(net, settings.optim)
     views = FeatureViews(features, NAMES, np.arange(rows))
     labeled = FeatureViews(features, NAMES, np.arange(40))
     wanted = Views(unlabeled=("weak", "strong"), gradient=("strong",))

@@ -1,13 +1,27 @@
-"""A network small enough to reason about, and batches for it."""
+"""Networks small enough to reason about, batches for them, and real runs of a few steps on handwritten digits."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
 import torch
+from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 from selftrain.batch import Labeled, Unlabeled
+from selftrain.data.features import FeatureSpaceViews
+from selftrain.data.images import ArrayImages
+from selftrain.data.stream import Stream
+from selftrain.data.views import ImageViews, ViewMaker
+from selftrain.engine.loop import Loop
+from selftrain.engine.optim import make_optimizers
+from selftrain.engine.runtime import make_fabric
 from selftrain.methods import Method
-from selftrain.network import Classifier, Encoder, Network, Task
+from selftrain.network import Classifier, Encoder, Network, Task, UnitFeatures
+from selftrain.settings import make_settings
 
 K, DIM, INPUT = 4, 6, 5
 
@@ -29,9 +43,12 @@ class TinyBackbone(nn.Module):
 def tiny_net(method: Method, *, classes: int = K, unlabeled: int = 50, steps: int = 100, seed: int = 0) -> Network:
     torch.manual_seed(seed)
     psi = Encoder(TinyBackbone(), mean=(0.0,), std=(1.0,))
-    net = Network(Classifier(psi, nn.Linear(psi.dim, classes)), Task(classes, unlabeled, steps))
+    net = Network(Classifier(psi, nn.Linear(psi.dim, classes)), Task(classes, unlabeled, steps, (INPUT,)))
     method.setup(net)
     return net
+
+
+VIEWS = (("weak", 0.5), ("weak_2", 0.5), ("strong", 1.0), ("strong_2", 1.0))
 
 
 def tiny_batch(labeled: int = 8, unlabeled: int = 12, *, classes: int = K, seed: int = 1) -> tuple[Labeled, Unlabeled]:
@@ -40,10 +57,7 @@ def tiny_batch(labeled: int = 8, unlabeled: int = 12, *, classes: int = K, seed:
     g = torch.Generator().manual_seed(seed)
 
     def views(y: Tensor) -> dict[str, Tensor]:
-        return {
-            name: centres[y] + spread * torch.randn(len(y), INPUT, generator=g)
-            for name, spread in (("weak", 0.5), ("strong", 1.0))
-        }
+        return {name: centres[y] + spread * torch.randn(len(y), INPUT, generator=g) for name, spread in VIEWS}
 
     y = torch.arange(labeled) % classes
     hidden = torch.randint(classes, (unlabeled,), generator=g)
@@ -54,11 +68,102 @@ def tiny_batch(labeled: int = 8, unlabeled: int = 12, *, classes: int = K, seed:
 
 
 def gradients(net: Network, loss: Tensor) -> dict[str, float]:
-    """The gradient's size in each part of the network: psi, h, h_pseudo, h_worst, ..."""
+    """The gradient's size in each part that is trained: psi, h, h_pseudo, ...; twin.psi, ... of a second network."""
     net.zero_grad(set_to_none=True)
-    loss.backward()  # type: ignore[no-untyped-call]
-    parts: dict[str, nn.Module] = {"psi": net.psi, "h": net.h, **net.parts}
-    return {
-        name: sum(float(p.grad.abs().sum()) for p in part.parameters() if p.grad is not None)
-        for name, part in parts.items()
-    }
+    if loss.requires_grad:
+        loss.backward(retain_graph=True)  # type: ignore[no-untyped-call]
+    sizes: dict[str, float] = {}
+    for prefix, one in zip(("", "twin."), net.members, strict=False):
+        parts: dict[str, nn.Module] = {"psi": one.psi, "h": one.h, **one.parts}
+        for name, part in parts.items():
+            trained = [p for p in part.parameters() if p.requires_grad]
+            if trained and not isinstance(part, Network):
+                sizes[prefix + name] = sum(float(p.grad.abs().sum()) for p in trained if p.grad is not None)
+    return sizes
+
+
+class DigitsBackbone(nn.Module):
+    """Pictures of 8 x 8 -> features of length 32."""
+
+    dim = 32
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(
+            nn.Conv2d(1, 16, 3, padding=1), nn.BatchNorm2d(16), nn.ReLU(),
+            nn.Conv2d(16, 32, 3, stride=2, padding=1), nn.BatchNorm2d(32), nn.ReLU(),
+            nn.AvgPool2d(2), nn.Flatten(), nn.Linear(128, 32), nn.BatchNorm1d(32), nn.ReLU(),
+        )  # fmt: skip
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.layers(x)
+        return out
+
+
+def digits_loop(
+    method: Method,
+    *,
+    regime: str = "scratch",
+    labels: Sequence[int] = (4,) * 10,
+    steps: int = 20,
+    batch: int = 16,
+    unlabeled: int = 200,
+    seed: int = 0,
+    **given: Any,
+) -> tuple[Loop, Stream, Tensor, Tensor]:
+    """A loop over real digits with ``labels[k]`` labels of class k, its batches, and the labeled inputs and labels."""
+    digits = load_digits(n_class=len(labels))
+    pixels = np.rint(digits.images * (255 / 16)).astype(np.uint8)[:, None]
+    order = np.random.default_rng(0).permutation(len(pixels))
+    pixels, target = pixels[order], digits.target[order]
+    known = np.concatenate([np.flatnonzero(target == k)[:n] for k, n in enumerate(labels)])
+    others = np.arange(unlabeled)
+    settings = make_settings(
+        regime,
+        {
+            "train.steps": steps, "train.batch": batch, "train.unlabeled_batch": 2 * batch, "optim.lr": 0.03,
+            "train.accelerator": "cpu", "optim.ema": 0.0, "seed": seed, **given,
+        },
+    )  # fmt: skip
+    fabric = make_fabric(settings.train)
+    torch.manual_seed(seed)
+    views: tuple[ViewMaker, ...]
+    if regime == "frozen":
+        flat = pixels.reshape(len(pixels), 64).astype(np.float32)
+        inputs = torch.from_numpy(flat)
+        psi = Encoder(UnitFeatures(64), mean=(0.0,), std=(1.0,), bottleneck=32, dropout=0.1)
+        views = tuple(FeatureSpaceViews(flat, rows, noise=0.1, dropout=0.1, mixup=0.3) for rows in (known, others))
+    else:
+        inputs = torch.from_numpy(pixels)
+        psi = Encoder(DigitsBackbone(), mean=(0.5,), std=(0.5,))
+        views = tuple(
+            ImageViews(
+                ArrayImages(pixels[rows]), settings.data, side=8, channels=1, interpolation="bilinear", flip=False
+            )
+            for rows in (known, others)
+        )
+    task = Task(len(labels), unlabeled, steps, tuple(inputs.shape[1:]))
+    net = Network(Classifier(psi, nn.Linear(psi.dim, len(labels))), task)
+    method.setup(net)
+    stream = Stream(
+        views[0], target[known], views[1], method.views, batch=batch, unlabeled_batch=2 * batch, seed=seed,
+        rank=fabric.global_rank, ranks=fabric.world_size,
+    )  # fmt: skip
+    loop = Loop(
+        fabric=fabric,
+        settings=replace(settings),
+        method=method,
+        net=net,
+        optimizers=make_optimizers(net, settings.optim, method),
+        observers=[],
+        evaluate=lambda model: {},
+        pool=stream.pool,
+    )
+    loop.objective.train()
+    return loop, stream, inputs[known], torch.from_numpy(target[known])
+
+
+def go_on(loop: Loop, stream: Stream, steps: int) -> None:
+    """Take some steps."""
+    for _ in range(steps):
+        loop.take_step(*stream[loop.step])

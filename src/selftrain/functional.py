@@ -5,6 +5,7 @@ Knows nothing of networks, methods or data: tensors in, tensors out.
 
 from __future__ import annotations
 
+import warnings
 from typing import NamedTuple
 
 import torch
@@ -16,19 +17,33 @@ class PseudoLabels(NamedTuple):
     """f_hat on a batch: the class given to each unlabeled sample, and whether it is kept. Never carries gradient."""
 
     y: Tensor
-    """(B,) the class"""
+    """(B,) the class; -1 where a sample has no label at all yet"""
     keep: Tensor
     """(B,) bool, f_hat != -1"""
+    target: Tensor | None = None
+    """(B, K) the distribution to imitate, where it is softer than y"""
+    note: Tensor | None = None
+    """what the method that made the labels wants to remember of this batch"""
 
 
-def threshold(p: Tensor, tau: float) -> PseudoLabels:
+def threshold(p: Tensor, tau: float | Tensor) -> PseudoLabels:
     """f_hat = argmax p where max p >= tau, else -1 (Eq. 2)."""
     confidence, y = p.detach().max(dim=1)
     return PseudoLabels(y, confidence >= tau)
 
 
+def probabilities(logits: Tensor) -> Tensor:
+    """softmax, in float32 whatever the precision of the logits."""
+    return torch.softmax(logits.float(), dim=1)
+
+
+def sharpen(p: Tensor, T: float) -> Tensor:
+    """p^(1/T), normalised: T = 1 leaves p as it is, T to 0 makes it one-hot."""
+    return torch.softmax(p.clamp(min=1e-12).log() / T, dim=1)
+
+
 def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
-    """(1/B) sum H(y, p), in float32 whatever the precision of the logits."""
+    """(1/B) sum H(y, p) for classes (B,) or distributions (B, K), in float32 whatever the precision of the logits."""
     return F.cross_entropy(logits.float(), y)
 
 
@@ -37,21 +52,63 @@ def pseudo_cross_entropy(logits: Tensor, f_hat: PseudoLabels, cap: float | None 
 
     With ``cap`` no sample counts for more than that: the cross entropy of a head that *wants* to be wrong is unbounded.
     """
-    loss = F.cross_entropy(logits.float(), f_hat.y, reduction="none")
+    target = f_hat.y.clamp(min=0) if f_hat.target is None else f_hat.target
+    loss = F.cross_entropy(logits.float(), target, reduction="none")
     if cap is not None:
         loss = loss.clamp(max=cap)
     return (loss * f_hat.keep).mean()
 
 
+def kl_divergence(p: Tensor, logits: Tensor) -> Tensor:
+    """KL(p || softmax(logits)) of each sample."""
+    return F.kl_div(torch.log_softmax(logits.float(), dim=1), p, reduction="none").sum(dim=1)
+
+
+def squared_error(p: Tensor, q: Tensor, reduction: str = "class_mean") -> Tensor:
+    """Of each sample: the mean over classes of (p - q)^2, or the sum with ``class_sum``, which is K times that."""
+    squares = (p - q).square()
+    return squares.mean(dim=1) if reduction == "class_mean" else squares.sum(dim=1)
+
+
+def mixup(x: Tensor, y: Tensor, partner: Tensor, a: float, lam: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """lam x + (1 - lam) x[partner], and y alike; lam ~ Beta(a, a), the larger part its own, for every sample."""
+    if lam is None:
+        lam = torch.distributions.Beta(torch.full((len(partner),), a, device=x.device), a).sample()
+        lam = torch.maximum(lam, 1 - lam)
+    own, n = lam.to(x.dtype), len(partner)
+    share = own.view(-1, *[1] * (x.dim() - 1))
+    return torch.lerp(x[partner], x[:n], share), torch.lerp(y[partner], y[:n], own[:, None].to(y.dtype))
+
+
 def mistake_loss(logits: Tensor, f_hat: PseudoLabels) -> Tensor:
     """-(1/B) sum 1[f_hat != -1] log min(1, 1 - p[f_hat] + 1e-6): small where a head disagrees with f_hat."""
-    p = torch.softmax(logits.float(), dim=1).gather(1, f_hat.y[:, None]).squeeze(1)
+    p = probabilities(logits).gather(1, f_hat.y.clamp(min=0)[:, None]).squeeze(1)
     return -(torch.log((1 - p + 1e-6).clamp(max=1)) * f_hat.keep).mean()
 
 
 def linear_ramp(step: Tensor, length: float) -> Tensor | float:
     """0 to 1 over the first ``length`` steps; 1 throughout if ``length`` is 0."""
     return (step / length).clamp(max=1) if length > 0 else 1.0
+
+
+def gaussian_ramp(step: Tensor, length: float) -> Tensor | float:
+    """exp(-5 (1 - t/T)^2), from nearly 0 to 1 over the first ``length`` steps; 1 throughout if ``length`` is 0."""
+    return torch.exp(-5 * (1 - (step / length).clamp(max=1)).square()) if length > 0 else 1.0
+
+
+def clean_probability(losses: Tensor) -> Tensor:
+    """The posterior of the component with the lower mean, of two Gaussians fitted to losses scaled to [0, 1]."""
+    from sklearn.mixture import GaussianMixture
+
+    low, high = losses.min(), losses.max()
+    if len(losses) < 2 or not high - low > 1e-6:  # all alike: nothing tells clean from doubtful
+        return torch.zeros_like(losses)
+    scaled = ((losses - low) / (high - low)).double().cpu().numpy()[:, None]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # ten iterations need not converge
+        mixture = GaussianMixture(2, max_iter=10, tol=1e-2, reg_covar=5e-4, random_state=0).fit(scaled)
+    posterior = mixture.predict_proba(scaled)[:, mixture.means_.argmin()]
+    return torch.from_numpy(posterior).to(losses)
 
 
 class _ReverseGradient(torch.autograd.Function):

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from selftrain.backbones import Backbone, Preprocessing, build_backbone
+from selftrain.backbones import build_backbone
 from selftrain.console import Reporter
 from selftrain.data.cache import cache_root
 from selftrain.data.features import (
@@ -28,8 +28,8 @@ from selftrain.data.images import ArrayImages, Images
 from selftrain.data.sources import Corpus
 from selftrain.data.views import ImageViews, ViewMaker, clean_batches
 from selftrain.errors import UserError
-from selftrain.model import ModelCard, make_card, make_classifier, weights_hash
-from selftrain.network import Classifier, Encoder, UnitFeatures
+from selftrain.model import ModelCard, make_card, make_classifier, make_encoder, weights_hash
+from selftrain.network import Classifier, Encoder, OnFeatures, UnitFeatures
 from selftrain.settings import DataSettings, Settings
 
 LARGEST_CACHED_TEST_SET = 1 << 30  # bytes of decoded test pictures kept between evaluations
@@ -119,12 +119,11 @@ class FrozenInputs:
         side = data.size or backbone.preprocessing.size
         self.settings = settings
         self.card = make_card(network, backbone, corpus.classes, side, frozen=True, weights=weights_hash(backbone))
-        self.extractor = Extractor(backbone, self.card, data, device, reporter)
+        self.extractor = Extractor(make_encoder(self.card, backbone), self.card, data, device, reporter)
         self.names = view_names(data.weak_views, data.strong_views)
         self.features = self.extractor.features(corpus.images, self.names, flip=_flip(settings, corpus))
         torch.manual_seed(settings.seed)
-        self.classifier = make_classifier(self.card, UnitFeatures(backbone.dim, unit=network.unit_features))
-        self.backbone = backbone
+        self.classifier = make_classifier(self.card, UnitFeatures(backbone.dim, network.unit_features))
 
     def views(self, rows: np.ndarray) -> FeatureViews:
         return FeatureViews(self.features, self.names, rows)
@@ -133,14 +132,7 @@ class FrozenInputs:
         return feature_batches(self.extractor.features(images, ("clean",)), batch)
 
     def whole(self, trained: nn.Module) -> nn.Module:
-        assert isinstance(trained, Classifier)
-        psi = Encoder(
-            UnitFeatures(self.backbone.dim, self.backbone, self.card.unit_features),
-            mean=self.card.preprocessing.mean,
-            std=self.card.preprocessing.std,
-        )
-        psi.bottleneck, psi.dim = trained.psi.bottleneck, trained.psi.dim
-        return Classifier(psi, trained.h)
+        return OnFeatures(self.extractor.encoder, trained)
 
 
 class FeatureArrayInputs:
@@ -151,7 +143,7 @@ class FeatureArrayInputs:
         dim = rows.values.shape[2]
         self.card = make_card(settings.network, None, corpus.classes, 0, frozen=True, features=dim)
         torch.manual_seed(settings.seed)
-        self.classifier = make_classifier(self.card, UnitFeatures(dim, unit=settings.network.unit_features))
+        self.classifier = make_classifier(self.card, UnitFeatures(dim, settings.network.unit_features))
 
     def views(self, rows: np.ndarray) -> ViewMaker:
         values, data = self.rows.values, self.settings.data
@@ -173,14 +165,11 @@ class FeatureArrayInputs:
 class Extractor:
     """A frozen backbone as a function from pictures to cached features."""
 
-    def __init__(
-        self, backbone: Backbone, card: ModelCard, data: DataSettings, device: torch.device, reporter: Reporter
-    ):
+    def __init__(self, encoder: Encoder, card: ModelCard, data: DataSettings, device: torch.device, reporter: Reporter):
         self.card, self.data, self.device, self.reporter = card, data, device, reporter
-        like: Preprocessing = card.preprocessing
-        self.encoder = Encoder(backbone, mean=like.mean, std=like.std).eval().requires_grad_(False)
+        self.encoder = encoder.eval().requires_grad_(False)
         self.encoder = self.encoder.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
-        self.dim = backbone.dim
+        self.dim = encoder.dim
 
     def __call__(self, pixels: Tensor) -> Tensor:
         torch.set_num_threads(1)  # of this thread: several of them share the cores, each with a piece of its own

@@ -17,11 +17,13 @@ from selftrain import __version__
 from selftrain.backbones import Backbone, Preprocessing, build_backbone
 from selftrain.errors import UserError
 from selftrain.files import read_json, replacing, write_json
-from selftrain.network import Classifier, Encoder, UnitFeatures, mlp_head
+from selftrain.methods import make_method
+from selftrain.network import Classifier, Encoder, Network, OnFeatures, Task, UnitFeatures, mlp_head
 from selftrain.settings import NetworkSettings
 
 WEIGHTS, CARD = "model.safetensors", "model.json"
 FORMAT = 1
+BACKBONE = "encoder.backbone."  # what the names of a frozen backbone's weights start with
 
 
 @dataclass(frozen=True)
@@ -44,6 +46,8 @@ class ModelCard:
     unit_features: bool = True
     weights: str = ""
     """hash of a frozen backbone's weights"""
+    predictor: str = ""
+    """where it is more than one network and one head: the method that it is the predictor of"""
 
 
 def make_card(
@@ -79,14 +83,19 @@ def make_classifier(card: ModelCard, backbone: nn.Module, *, channels_last: bool
     return Classifier(psi, h)
 
 
+def make_encoder(card: ModelCard, backbone: Backbone) -> Encoder:
+    """A backbone that is fed pixels."""
+    return Encoder(backbone, mean=card.preprocessing.mean, std=card.preprocessing.std)
+
+
 def save_model(
-    folder: Path, classifier: nn.Module, card: ModelCard, about: dict[str, Any], *, save_backbone: bool = True
+    folder: Path, model: nn.Module, card: ModelCard, about: dict[str, Any], *, save_backbone: bool = True
 ) -> None:
     """Write weights, then the card; a folder with a card is whole. Only a frozen backbone may be left out."""
-    left_out = () if save_backbone or not card.frozen else ("psi.backbone.",)
+    left_out = () if save_backbone or not card.frozen else (BACKBONE,)
     state = {
         name: tensor.detach().cpu().contiguous()
-        for name, tensor in classifier.state_dict().items()
+        for name, tensor in model.state_dict().items()
         if not (left_out and name.startswith(left_out))
     }
     with replacing(folder / WEIGHTS) as temporary:
@@ -94,8 +103,8 @@ def save_model(
     write_json(folder / CARD, {"format": FORMAT, "selftrain": __version__, **asdict(card), **about})
 
 
-def load_model(folder: Path) -> tuple[Classifier, ModelCard]:
-    """The classifier of a run's ``model`` folder, in evaluation mode on the CPU."""
+def load_model(folder: Path) -> tuple[nn.Module, ModelCard]:
+    """The model of a run's ``model`` folder, in evaluation mode on the CPU."""
     if not (folder / CARD).exists():
         raise UserError(f"{folder}: no trained model here ({CARD} is missing). Is the run finished?")
     values = read_json(folder / CARD)
@@ -113,28 +122,39 @@ def load_model(folder: Path) -> tuple[Classifier, ModelCard]:
             }
         )
         state = safetensors.torch.load_file(folder / WEIGHTS)
-        classifier = make_classifier(card, _saved_backbone(card, state))
-        classifier.load_state_dict(state)
+        model = _empty_model(card, state)
+        model.load_state_dict(state)
     except (KeyError, TypeError, RuntimeError, OSError, safetensors.SafetensorError) as error:
         raise UserError(f"{folder}: not a model this version can read ({str(error).splitlines()[0]}).") from None
-    return classifier.eval(), card
+    return model.eval(), card
 
 
-def _saved_backbone(card: ModelCard, state: dict[str, Tensor]) -> nn.Module:
-    """The backbone that a saved state belongs to; a frozen one may have been left out, then it is fetched again."""
+def _empty_model(card: ModelCard, state: dict[str, Tensor]) -> nn.Module:
+    """The model that a saved state belongs to; a frozen backbone may have been left out of it and is added to it."""
     if card.features:
-        return UnitFeatures(card.features, unit=card.unit_features)
-    kept = any(name.startswith("psi.backbone.") for name in state)
+        return _empty_predictor(card, UnitFeatures(card.features, card.unit_features), (card.features,))
+    kept = not card.frozen or any(name.startswith(BACKBONE) for name in state)
     how = "none" if kept else "pretrained"
-    backbone = build_backbone(card.backbone, weights=how, size=card.preprocessing.size, channels=card.channels)
+    side, channels = card.preprocessing.size, card.channels
+    backbone = build_backbone(card.backbone, weights=how, size=side, channels=channels)
     if not card.frozen:
-        return backbone
-    whole = UnitFeatures(backbone.dim, backbone, card.unit_features)
+        return _empty_predictor(card, backbone, (channels, side, side))
     if not kept:
         if weights_hash(backbone) != card.weights:
             raise UserError(f"backbone {card.backbone}: its weights are not those this model was trained on.")
-        state |= {f"psi.backbone.{name}": value for name, value in whole.state_dict().items()}
-    return whole
+        state |= {f"{BACKBONE}{name}": value for name, value in backbone.state_dict().items()}
+    unit = UnitFeatures(backbone.dim, card.unit_features)
+    return OnFeatures(make_encoder(card, backbone), _empty_predictor(card, unit, (backbone.dim,)))
+
+
+def _empty_predictor(card: ModelCard, backbone: nn.Module, shape: tuple[int, ...]) -> nn.Module:
+    classifier = make_classifier(card, backbone)
+    if not card.predictor:
+        return classifier
+    method = make_method(card.predictor)
+    net = Network(classifier, Task(len(card.classes), unlabeled=1, steps=1, shape=shape))
+    method.setup(net)
+    return method.predictor(net)
 
 
 def weights_hash(module: nn.Module) -> str:

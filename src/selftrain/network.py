@@ -9,13 +9,15 @@ import copy
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from selftrain.batch import Labeled, Unlabeled, Views
+
+Part = TypeVar("Part", bound=nn.Module)
 
 
 def mlp_head(dim: int, width: int, classes: int, *, dropout: float = 0.5, layers: int = 2) -> nn.Sequential:
@@ -31,19 +33,13 @@ def mlp_head(dim: int, width: int, classes: int, *, dropout: float = 0.5, layers
 
 
 class UnitFeatures(nn.Module):
-    """Features of a frozen backbone, each scaled to length d^(1/4): what a small psi is trained on.
+    """Features of a frozen backbone, each scaled to length d^(1/4): what a small psi is trained on."""
 
-    In training the backbone is not here, its features come from a cache; a model that is saved has it.
-    """
-
-    def __init__(self, dim: int, backbone: nn.Module | None = None, unit: bool = True):
+    def __init__(self, dim: int, unit: bool = True):
         super().__init__()
         self.dim, self.unit = dim, unit
-        self.backbone = backbone
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.backbone is not None:
-            x = self.backbone(x)
         return F.normalize(x, dim=1) * self.dim**0.25 if self.unit else x
 
 
@@ -76,14 +72,16 @@ class Encoder(nn.Module):
         self.register_buffer("inverse_std", 1 / (255 * torch.tensor(std).view(-1, 1, 1)), persistent=False)
 
     def normalise(self, x: Tensor) -> Tensor:
-        """Pixels (uint8) in the units the backbone was trained in; anything else is taken to be so already."""
+        """What is fed, in the units psi was made for: pixels (uint8) as the backbone knows them, features at their
+        length; anything else is taken to be so already, and doing it twice changes nothing."""
         if x.dtype != torch.uint8:
-            return x
+            return self.backbone(x) if isinstance(self.backbone, UnitFeatures) else x
         x = x.to(dtype=self.mean.dtype, memory_format=self.memory_format)
         return x.sub_(self.mean).mul_(self.inverse_std)
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.bottleneck(self.backbone(self.normalise(x)))
+        x = self.normalise(x) if x.dtype == torch.uint8 else x  # the backbone scales features itself
+        out: Tensor = self.bottleneck(self.backbone(x))
         return out
 
 
@@ -98,6 +96,18 @@ class Classifier(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         logits: Tensor = self.h(self.psi(x))
         return logits
+
+
+class OnFeatures(nn.Module):
+    """A predictor of features together with the frozen backbone that makes them of pictures."""
+
+    def __init__(self, encoder: Encoder, predictor: nn.Module):
+        super().__init__()
+        self.encoder, self.predictor = encoder, predictor
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.predictor(self.encoder(x))
+        return out
 
 
 class Average(nn.Module):
@@ -121,6 +131,23 @@ class Average(nn.Module):
         return out
 
 
+class Committee(nn.Module):
+    """Several heads as one: the log of their mean softmax, or of their votes, with the mean softmax to break ties."""
+
+    def __init__(self, *heads: nn.Module, vote: bool = False):
+        super().__init__()
+        self.heads = nn.ModuleList(heads)
+        self.vote = vote
+
+    def forward(self, x: Tensor) -> Tensor:
+        p = torch.stack([torch.softmax(head(x).float(), dim=1) for head in self.heads])
+        mean = p.mean(dim=0)
+        if self.vote:
+            votes = F.one_hot(p.argmax(dim=2), p.shape[2]).sum(dim=0)
+            mean = (votes + mean) / (len(p) + 1)
+        return mean.clamp(min=1e-12).log()
+
+
 @dataclass(frozen=True)
 class Task:
     """The sizes a method may need to know in order to build its parts."""
@@ -129,13 +156,16 @@ class Task:
     unlabeled: int
     """how many unlabeled samples there are"""
     steps: int
-    """how many optimiser steps the run will take"""
+    """how many optimiser steps training takes (each round of it, where there are several)"""
+    shape: tuple[int, ...] = ()
+    """of one sample as it is fed: channels, height and width of a picture, or the number of features"""
 
 
 class Network(nn.Module):
     """The classifier that is trained, the step, and whatever parts the method asked for."""
 
     step: Tensor
+    _peer: list[Network]
 
     def __init__(self, classifier: Classifier, task: Task):
         super().__init__()
@@ -152,21 +182,88 @@ class Network(nn.Module):
     def h(self) -> nn.Module:
         return self.classifier.h
 
+    def part(self, name: str, kind: type[Part]) -> Part:
+        """A part whose kind is known."""
+        part = self.parts[name]
+        assert isinstance(part, kind), f"{name} is a {type(part).__name__}"
+        return part
+
+    def twin(self) -> Network:
+        """A second network beside this one, drawn afresh (but for a pretrained backbone), for methods that need two."""
+        twin = Network(copy.deepcopy(self.classifier), self.task)
+        redraw(twin.psi.bottleneck, twin.h)
+        if not getattr(twin.psi.backbone, "pretrained", False):
+            redraw(twin.psi.backbone)
+        self.parts["twin"] = twin
+        self._peer, twin._peer = [twin], [self]  # in lists, so that neither becomes a module of the other
+        return twin
+
+    @property
+    def peer(self) -> Network:
+        """The other of two networks."""
+        return self._peer[0]
+
+    @property
+    def members(self) -> tuple[Network, ...]:
+        """This network, and its twin if it has one."""
+        return (self, *(part for name, part in self.parts.items() if name == "twin" and isinstance(part, Network)))
+
     def encode(self, views: Views, l: Labeled, u: Unlabeled) -> tuple[Labeled, Unlabeled]:
         """psi of every view asked for: one pass for those that carry gradient, one without gradient for the others."""
         still = [name for name in views.unlabeled if name not in views.gradient]
-        z = self._pass([l[name] for name in views.labeled] + [u[name] for name in views.gradient])
+        z = self.embed(*(l[name] for name in views.labeled), *(u[name] for name in views.gradient))
         z_l = dict(zip(views.labeled, z, strict=False))
         z_u = dict(zip(views.gradient, z[len(views.labeled) :], strict=True))
         if still:
             with torch.no_grad():
-                z_u |= zip(still, self._pass([u[name] for name in still]), strict=True)
+                z_u |= zip(still, self.embed(*(u[name] for name in still)), strict=True)
         return l.with_views(z_l), u.with_views(z_u)
 
-    def _pass(self, views: list[Tensor]) -> list[Tensor]:
+    def embed(self, *views: Tensor) -> list[Tensor]:
+        """psi of several batches in one pass."""
         if len(views) == 1:
             return [self.psi(views[0])]
         return list(self.psi(torch.cat(views)).split([len(view) for view in views]))
+
+    def advance(self) -> None:
+        """A step is done."""
+        for one in self.members:
+            one.step += 1
+
+    def remember(self) -> None:
+        """Keep the weights as they are now, to start from them again."""
+        self.parts["initial"] = _Snapshot(self)
+
+    @torch.no_grad()
+    def restart(self, lasting: tuple[str, ...] = ()) -> None:
+        """Go back to the weights that were kept, in all but the parts named."""
+        initial = dict(self.parts["initial"].named_buffers())
+        kept = ("parts.initial.", *(f"parts.{name}." for name in lasting))
+        for name, value in self.state_dict().items():
+            if not name.startswith(kept):
+                value.copy_(initial[name.replace(".", "/")])
+
+
+class _Snapshot(nn.Module):
+    def __init__(self, module: nn.Module):
+        super().__init__()
+        for name, value in module.state_dict().items():
+            self.register_buffer(name.replace(".", "/"), value.clone())
+
+
+@torch.no_grad()
+def redraw(*modules: nn.Module) -> None:
+    """Other random weights of the same distribution: those that are there, shuffled within each tensor."""
+    for module in modules:
+        for p in module.parameters():
+            p.copy_(p.flatten()[torch.randperm(p.numel(), device=p.device)].view_as(p))
+
+
+def another(head: nn.Module) -> nn.Module:
+    """A head like this one, drawn afresh."""
+    head = copy.deepcopy(head)
+    redraw(head)
+    return head
 
 
 @contextmanager
@@ -183,9 +280,31 @@ def frozen(*modules: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
+def evaluating(model: nn.Module) -> Iterator[None]:
+    """Inside, the model is in evaluation mode; its mode is restored afterwards."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, training in modes:
+            module.training = training
+
+
+def _norms(module: nn.Module) -> list[nn.modules.batchnorm._BatchNorm]:
+    kind = nn.modules.batchnorm._BatchNorm
+    return [m for m in module.modules() if isinstance(m, kind) and m.track_running_stats]
+
+
+def running_statistics(module: nn.Module) -> list[Tensor]:
+    """Running means and variances of the normalisation layers."""
+    return [buffer for m in _norms(module) for buffer in (m.running_mean, m.running_var) if buffer is not None]
+
+
+@contextmanager
 def still_statistics(module: nn.Module) -> Iterator[None]:
     """Inside, normalisation layers use the statistics of their batch but leave the running ones alone."""
-    norms = [m for m in module.modules() if isinstance(m, nn.modules.batchnorm._BatchNorm) and m.track_running_stats]
+    norms = _norms(module)
     saved: list[Any] = [m.momentum for m in norms]
     counts = [m.num_batches_tracked for m in norms]
     try:
@@ -196,3 +315,20 @@ def still_statistics(module: nn.Module) -> Iterator[None]:
     finally:
         for m, momentum, count in zip(norms, saved, counts, strict=True):
             m.momentum, m.num_batches_tracked = momentum, count
+
+
+class Dice:
+    """The random numbers that come next, as often as wanted: ``with dice.again(): ...`` repeats a dropout mask."""
+
+    def __init__(self, device: torch.device):
+        self.devices = [device] if device.type == "cuda" else []
+        self.state = torch.get_rng_state()
+        self.cuda_states = [torch.cuda.get_rng_state(device) for device in self.devices]
+
+    @contextmanager
+    def again(self) -> Iterator[None]:
+        with torch.random.fork_rng(devices=self.devices):
+            torch.set_rng_state(self.state)
+            for device, state in zip(self.devices, self.cuda_states, strict=True):
+                torch.cuda.set_rng_state(state, device)
+            yield

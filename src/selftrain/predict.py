@@ -14,7 +14,6 @@ from typing import Any
 import numpy as np
 import torch
 
-from selftrain.backbones import Backbone
 from selftrain.console import Reporter
 from selftrain.data.features import FeatureRows, feature_batches
 from selftrain.data.images import ArrayImages, FileImages, Images, UnreadableImage, check_images, find_images
@@ -25,7 +24,7 @@ from selftrain.files import replacing
 from selftrain.inputs import Extractor
 from selftrain.metrics import summarise
 from selftrain.model import load_model
-from selftrain.network import UnitFeatures
+from selftrain.network import OnFeatures
 from selftrain.settings import DataSettings
 
 
@@ -76,12 +75,10 @@ class Predictor:
         self.extractor: Extractor | None = None
         if self.card.frozen and not self.card.features:
             # Two halves: the backbone's features are cached, what was trained on them is quick.
-            unit = self.model.psi.backbone
-            assert isinstance(unit, UnitFeatures)
-            assert isinstance(unit.backbone, Backbone)
+            assert isinstance(self.model, OnFeatures)
             data = DataSettings(cache=cache)
-            self.extractor = Extractor(unit.backbone, self.card, data, self.device, self.reporter)
-            unit.backbone = None
+            self.extractor = Extractor(self.model.encoder, self.card, data, self.device, self.reporter)
+            self.model = self.model.predictor
 
     def predict(self, images: Any, *, strict: bool = False) -> Predictions:
         """``images``: a folder (searched with its subfolders), an image file, or a NumPy array of pictures."""

@@ -12,14 +12,13 @@ import signal
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
 
 import numpy as np
 import torch
-from lightning.fabric import Fabric
 from torch import nn
 
 from selftrain import __version__
@@ -33,14 +32,15 @@ from selftrain.engine.checkpoint import load_checkpoint, not_a_checkpoint, save_
 from selftrain.engine.evaluate import confusion_matrix
 from selftrain.engine.loop import Loop
 from selftrain.engine.observers import LossMeter, PseudoLabelQuality
-from selftrain.engine.optim import make_optimizer
+from selftrain.engine.optim import make_optimizers
+from selftrain.engine.runtime import make_fabric
 from selftrain.errors import UserError
 from selftrain.files import write_json, write_text
 from selftrain.inputs import make_inputs
 from selftrain.methods import Method, make_method, spell_method
 from selftrain.metrics import as_json, summarise
 from selftrain.model import save_model
-from selftrain.network import Network, Task
+from selftrain.network import Classifier, Committee, Network, Task
 from selftrain.options import flatten
 from selftrain.run import CHECKPOINTS, CONFIG, LOG, METRICS, MODEL, RESULTS, SPLIT, Run
 from selftrain.settings import Settings, dump_settings, make_settings, read_config, with_values
@@ -260,10 +260,10 @@ class _Training:
         train = self.settings.train
         if train.threads:
             torch.set_num_threads(train.threads)
-        self.fabric = make_fabric(self.settings)
+        self.fabric = make_fabric(train)
         self.inputs = make_inputs(self.settings, corpus, self.fabric.device, reporter)
         self.card = self.inputs.card
-        self.net = Network(self.inputs.classifier, Task(len(corpus.classes), len(split.unlabeled), train.steps))
+        self.net = Network(self.inputs.classifier, self._task())
         method.setup(self.net)
         if train.channels_last:
             self.net = self.net.to(memory_format=torch.channels_last)
@@ -279,6 +279,12 @@ class _Training:
             ranks=self.fabric.world_size,
         )
         self.evaluated_on, self.test, self.test_labels = self._held_out()
+
+    def _task(self) -> Task:
+        side = self.card.preprocessing.size
+        dim = int(getattr(self.inputs.classifier.psi.backbone, "dim"))  # noqa: B009 -- nn.Module attributes are untyped
+        shape = (dim,) if self.card.frozen else (self.card.channels, side, side)
+        return Task(len(self.corpus.classes), len(self.split.unlabeled), self.settings.train.steps, shape)
 
     def _hidden_truth(self) -> torch.Tensor:
         """The true classes of the unlabeled set where known; labels the method trains on are no test of it."""
@@ -302,7 +308,7 @@ class _Training:
         return {**summarise(confusion), "predicted": confusion.sum(axis=0).tolist()}
 
     def run(self, folder: Path | None, resume: bool) -> Run:
-        settings, train = self.settings, self.settings.train
+        settings = self.settings
         name = spell_method(self.method, settings.regime)
         device = self.fabric.device
         loop = Loop(
@@ -310,12 +316,13 @@ class _Training:
             settings=settings,
             method=self.method,
             net=self.net,
-            optimizer=make_optimizer(self.net, settings.optim),
+            optimizers=make_optimizers(self.net, settings.optim, self.method),
             observers=[
                 LossMeter(device),
                 PseudoLabelQuality(self._hidden_truth(), device),
             ],
             evaluate=self.evaluate,
+            pool=self.stream.pool,
         )
         if resume and folder is not None and (state := load_checkpoint(folder / CHECKPOINTS)) is not None:
             try:
@@ -323,12 +330,12 @@ class _Training:
             except (KeyError, RuntimeError, TypeError, ValueError) as error:
                 raise not_a_checkpoint(folder / CHECKPOINTS, error) from None
         workers = self._workers()
-        if loop.step < train.steps:
+        if loop.step < loop.steps:
             self.stream[loop.step]  # whatever is wrong with the data is better said before there is a run folder
         folder = folder or _free_folder(f"{self.corpus.name}-{name}-seed{settings.seed}")
         with (
             _stops_between_steps(loop),
-            self.reporter.progress("training", train.steps, "steps", start=loop.step) as bar,
+            self.reporter.progress("training", loop.steps, "steps", start=loop.step) as bar,
         ):
             self._open(folder, loop)
             self.reporter.say(
@@ -337,11 +344,13 @@ class _Training:
                 f"{settings.regime} regime, {settings.network.backbone} at {self.card.preprocessing.size} px, "
                 f"seed {settings.seed}" + (f"; from step {loop.step}" if loop.step else "")
             )
+            if remark := self.method.remarks.get(settings.regime):
+                self.reporter.say(f"{self.method.name}: {remark}")
 
             def on_row(row: dict[str, Any]) -> None:
                 with (folder / METRICS).open("a", encoding="utf-8") as metrics:
                     metrics.write(json.dumps(as_json(row), allow_nan=False) + "\n")
-                self.reporter.say(_in_words(row, train.steps))
+                self.reporter.say(_in_words(row, loop.steps))
                 bar.note(f"loss {row['loss']:.3f}")
 
             def on_checkpoint(state: dict[str, Any]) -> None:
@@ -350,14 +359,17 @@ class _Training:
             loop.on_row = on_row
             loop.on_progress = bar.reach
             loop.on_checkpoint = on_checkpoint
-            loop.run(batches(self.stream, loop.step, train.steps, workers=workers, pin=device.type == "cuda"))
-        if loop.step < train.steps:
+            loop.run(batches(self.stream, loop.step, loop.steps, workers=workers, pin=device.type == "cuda"))
+        if loop.step < loop.steps:
             self.reporter.say(f"stopped at step {loop.step}; go on with --resume --out {folder}")
             raise KeyboardInterrupt
         results = self._results(loop, name)
         about = {"method": name, "regime": settings.regime}
+        card = self.card
+        if not isinstance(loop.predictor, Classifier) or isinstance(loop.predictor.h, Committee):
+            card = replace(card, predictor=spell_method(self.method))
         keep = settings.network.save_backbone
-        save_model(folder / MODEL, self.inputs.whole(loop.predictor), self.card, about, save_backbone=keep)
+        save_model(folder / MODEL, self.inputs.whole(loop.predictor), card, about, save_backbone=keep)
         write_json(folder / RESULTS, as_json(results))
         self.reporter.say(f"run folder: {folder}")
         return Run(folder, self.reporter)
@@ -404,18 +416,6 @@ class _Training:
             "selftrain": __version__,
             "torch": torch.__version__,
         }
-
-
-def make_fabric(settings: Settings) -> Fabric:
-    """Where to compute, and how precisely."""
-    train = settings.train
-    precision: Any = "32-true" if train.precision == "32" else train.precision
-    try:
-        fabric = Fabric(accelerator=train.accelerator, devices=1, precision=precision)
-    except RuntimeError as error:
-        raise UserError(f"train.accelerator={train.accelerator}: {str(error).splitlines()[0]}") from None
-    fabric.launch()
-    return fabric
 
 
 def _fit_to_images(settings: Settings, corpus: Corpus) -> Settings:

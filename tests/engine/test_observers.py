@@ -8,10 +8,11 @@ import torch
 from torch import nn
 
 from selftrain.batch import Unlabeled
-from selftrain.engine.evaluate import confusion_matrix, evaluating
+from selftrain.engine.evaluate import confusion_matrix
 from selftrain.engine.observers import LossMeter, PseudoLabelQuality
 from selftrain.functional import PseudoLabels
 from selftrain.methods import Losses
+from selftrain.network import evaluating
 
 CPU = torch.device("cpu")
 
@@ -45,7 +46,7 @@ def test_evaluation_restores_every_modules_mode() -> None:
     model = nn.Sequential(nn.Linear(2, 2), nn.Dropout(), nn.BatchNorm1d(2))
     model.train()
     model[2].eval()
-    with evaluating(model):
+    with torch.inference_mode(), evaluating(model):
         assert not any(module.training for module in model.modules())
         assert torch.is_inference_mode_enabled()
     assert [module.training for module in model.modules()] == [True, True, True, False]

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from selftrain.engine.optim import lr_factor, make_optimizer, set_lr
+from selftrain.engine.optim import lr_factor, make_sgd, set_lr
 from selftrain.methods import Supervised
 from selftrain.settings import make_settings
 from tests.tiny import tiny_net
@@ -29,7 +29,7 @@ def test_exponential_and_constant() -> None:
 def test_groups() -> None:
     net = tiny_net(Supervised())
     given = {"optim.lr": 0.2, "optim.backbone_lr": 0.1, "optim.norm_decay": False, "optim.weight_decay": 0.01}
-    optimizer = make_optimizer(net, make_settings("scratch", given).optim)
+    optimizer = make_sgd(net, make_settings("scratch", given).optim)
     of = {id(p): group for group in optimizer.param_groups for p in group["params"]}
     assert len(of) == len(list(net.parameters()))
     linear, norm, _ = net.psi.backbone.layers  # type: ignore[union-attr]
@@ -38,7 +38,7 @@ def test_groups() -> None:
     assert of[id(norm.weight)]["weight_decay"] == 0
     assert (of[id(net.h.weight)]["lr"], of[id(net.h.weight)]["weight_decay"]) == pytest.approx((0.2, 0.01))
     assert all(group["nesterov"] and group["momentum"] == 0.9 for group in optimizer.param_groups)
-    set_lr(optimizer, 0.5)
+    set_lr([optimizer], 0.5)
     assert of[id(linear.weight)]["lr"] == pytest.approx(0.01)
     assert of[id(net.h.weight)]["lr"] == pytest.approx(0.1)
 
@@ -48,9 +48,7 @@ def test_an_average_is_not_optimised() -> None:
 
     net = tiny_net(Supervised())
     net.parts["average"] = Average(net.classifier, 0.9)
-    trained = [
-        p for group in make_optimizer(net, make_settings("scratch", {}).optim).param_groups for p in group["params"]
-    ]
+    trained = [p for group in make_sgd(net, make_settings("scratch", {}).optim).param_groups for p in group["params"]]
     assert len(trained) == len(list(net.classifier.parameters()))
 
 

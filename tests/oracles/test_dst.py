@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from selftrain.batch import Unlabeled
+from selftrain.batch import Labeled, Unlabeled
 from selftrain.errors import UserError
 from selftrain.functional import PseudoLabels, mistake_loss, reversal_coefficient, reverse_gradient
 from selftrain.methods import DST, FixMatch, PseudoLabel, Supervised, make_method
@@ -214,7 +214,7 @@ def test_a_base_with_state_is_told_once_a_step() -> None:
         def setup(self, net: Network) -> None:
             told.append("setup")
 
-        def record(self, net: Network, u: Unlabeled, f_hat: PseudoLabels) -> None:
+        def record(self, net: Network, l: Labeled, u: Unlabeled, f_hat: PseudoLabels) -> None:
             told.append("record")
 
         def after_step(self, net: Network, t: int) -> None:

@@ -17,7 +17,7 @@ from selftrain.batch import Labeled, Unlabeled, Views
 from selftrain.data.views import ViewMaker
 from selftrain.errors import UserError
 
-LABELED, UNLABELED = 1, 2  # which random sequence of a seed is meant
+LABELED, UNLABELED, POOL = 1, 2, 3  # which random sequence of a seed is meant
 
 
 class Shuffle:
@@ -61,7 +61,7 @@ class Stream(Dataset[tuple[Labeled, Unlabeled]]):
         ranks: int = 1,
     ):
         self.labeled, self.labels, self.unlabeled, self.views = labeled, labels, unlabeled, views
-        self.seed = seed
+        self.seed, self.rank, self.ranks = seed, rank, ranks
         self.shuffles = (
             Shuffle(len(labeled), batch, seed, LABELED),
             Shuffle(max(len(unlabeled), 1), unlabeled_batch, seed, UNLABELED),
@@ -78,6 +78,15 @@ class Stream(Dataset[tuple[Labeled, Unlabeled]]):
         rows_u = self.shuffles[1].rows(step)
         views_u = self.unlabeled.make(rows_u, self.views.unlabeled, self._rng(UNLABELED, step), mine_u)
         return labeled, Unlabeled(torch.from_numpy(rows_u[mine_u]), **views_u)
+
+    def pool(self, step: int, batch: int = 256) -> Iterator[Unlabeled]:
+        """A weak view of every unlabeled sample (of this rank's share of them), in order."""
+        n = len(self.unlabeled)
+        rows = np.arange(self.rank * n // self.ranks, (self.rank + 1) * n // self.ranks)
+        rng = np.random.default_rng([self.seed, POOL, 1 << 40, step, self.rank])
+        for start in range(0, len(rows), batch):
+            part = rows[start : start + batch]
+            yield Unlabeled(torch.from_numpy(part), **self.unlabeled.make(part, ("weak",), rng))
 
     def _rng(self, tag: int, step: int) -> np.random.Generator:
         return np.random.default_rng([self.seed, tag, 1 << 40, step])

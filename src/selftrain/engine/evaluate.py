@@ -6,30 +6,18 @@ Knows nothing of training or of where the pictures come from.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
-
-@contextmanager
-def evaluating(model: nn.Module) -> Iterator[None]:
-    """Inside, the model is in evaluation mode and no gradient is recorded; its mode is restored afterwards."""
-    modes = [(module, module.training) for module in model.modules()]
-    model.eval()
-    try:
-        with torch.inference_mode():
-            yield
-    finally:
-        for module, training in modes:
-            module.training = training
+from selftrain.network import evaluating
 
 
 def probabilities(model: nn.Module, batches: Iterable[Tensor], device: torch.device) -> Iterator[Tensor]:
     """softmax of the model's logits, batch by batch."""
     for batch in batches:
-        with evaluating(model):
+        with torch.inference_mode(), evaluating(model):
             p = torch.softmax(model(batch.to(device, non_blocking=True)).float(), dim=1)
         yield p
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,11 +16,12 @@ from lightning.fabric import Fabric
 from torch import nn
 
 from selftrain.batch import Labeled, Unlabeled
+from selftrain.distributed import average_in_place
 from selftrain.engine.observers import Observer
 from selftrain.engine.optim import lr_factor, set_lr
 from selftrain.errors import UserError
 from selftrain.methods.base import Losses, Method
-from selftrain.network import Average, Network
+from selftrain.network import Average, Network, running_statistics
 from selftrain.settings import Settings
 
 
@@ -43,9 +44,11 @@ class Loop:
     settings: Settings
     method: Method
     net: Network
-    optimizer: Any
+    optimizers: Sequence[Any]
     observers: Sequence[Observer]
     evaluate: Callable[[nn.Module], dict[str, Any]]
+    pool: Callable[[int], Iterable[Unlabeled]] = lambda t: ()
+    """the unlabeled set in order, batch by batch, for methods that survey it before step t"""
     on_row: Callable[[dict[str, Any]], None] = lambda row: None
     """called with each evaluation's row"""
     on_checkpoint: Callable[[dict[str, Any]], None] = lambda state: None
@@ -57,28 +60,35 @@ class Loop:
     rows: list[dict[str, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.objective, self.optimizer = self.fabric.setup(Objective(self.method, self.net), self.optimizer)
-        if self.settings.optim.ema and self.method.predictor(self.net) is self.net.classifier:
-            average = Average(self.net.classifier, self.settings.optim.ema)
+        self.objective, *self.optimizers = self.fabric.setup(Objective(self.method, self.net), *self.optimizers)
+        self._source = self.method.predictor(self.net)
+        if self.settings.optim.ema and not self.method.averaged:
+            average = Average(self._source, self.settings.optim.ema)
             self.net.parts["average"] = average.to(self.fabric.device)
+        if self.method.rounds > 1:
+            self.net.remember()
 
     @property
     def predictor(self) -> nn.Module:
         """What is evaluated and saved."""
-        parts = self.net.parts
-        return parts["average"].module if "average" in parts else self.method.predictor(self.net)  # type: ignore[return-value]
+        return self.net.part("average", Average).module if "average" in self.net.parts else self._source
+
+    @property
+    def steps(self) -> int:
+        """Of all rounds."""
+        return self.settings.train.steps * self.method.rounds
 
     def run(self, batches: Iterator[tuple[Labeled, Unlabeled]]) -> None:
         """Train from the current step to the last."""
         train = self.settings.train
-        eval_every = train.eval_every or max(1, train.steps // 10)
+        eval_every = train.eval_every or max(1, self.steps // 10)
         checkpoint_every = train.checkpoint_every or eval_every
         started = time.monotonic() - self.seconds
         self.objective.train()
         for labeled, unlabeled in batches:
             self.take_step(labeled.to(self.fabric.device), unlabeled.to(self.fabric.device))
             self.on_progress(self.step)
-            last = self.step == train.steps
+            last = self.step == self.steps
             if self.step % eval_every == 0 or last:
                 self.seconds = time.monotonic() - started
                 self._row()
@@ -90,29 +100,41 @@ class Loop:
         self.seconds = time.monotonic() - started
 
     def take_step(self, labeled: Labeled, unlabeled: Unlabeled) -> None:
-        settings, net, t = self.settings, self.net, self.step
-        seed_step(settings.seed, t, self.fabric.global_rank, self.fabric.device)
-        set_lr(self.optimizer, lr_factor(settings.optim, t, settings.train.steps))
-        for turn in self.method.turns:
+        settings, net, method, steps = self.settings, self.net, self.method, self.settings.train.steps
+        round_, t = divmod(self.step, steps)
+        seed_step(settings.seed, self.step, self.fabric.global_rank, self.fabric.device)
+        if method.survey_due(self.step, steps):
+            with self.fabric.autocast():
+                method.survey(net, self.predictor, (u.to(self.fabric.device) for u in self.pool(self.step)))
+        if round_ and t == 0:
+            net.restart(method.lasting)
+            for optimizer in self.optimizers:
+                optimizer.optimizer.state.clear()
+        set_lr(self.optimizers, lr_factor(settings.optim, t, steps))
+        for turn in method.turns:
             losses: Losses = self.objective(labeled, unlabeled, turn)
             self.fabric.backward(losses.total)
-            if settings.optim.clip:
-                self.fabric.clip_gradients(
-                    self.objective, self.optimizer, max_norm=settings.optim.clip, error_if_nonfinite=False
-                )
-            self.optimizer.step()
-            self.optimizer.zero_grad(set_to_none=True)
-        net.step += 1
-        self.method.after_step(net, t)
+            for optimizer in self.optimizers:
+                if settings.optim.clip:
+                    self.fabric.clip_gradients(
+                        self.objective, optimizer, max_norm=settings.optim.clip, error_if_nonfinite=False
+                    )
+                optimizer.step()
+                optimizer.zero_grad(set_to_none=True)
+        average_in_place(running_statistics(net))
+        net.advance()
+        method.after_step(net, t)
         if "average" in net.parts:
-            net.parts["average"].update(net.classifier, t)  # type: ignore[operator]
+            net.part("average", Average).update(self._source, t)
         for observer in self.observers:
             observer.on_step(losses, unlabeled)
         self.step += 1
 
     def _row(self) -> None:
         row: dict[str, Any] = {"step": self.step, "seconds": round(self.seconds, 3)}
-        row["lr"] = self.settings.optim.lr * lr_factor(self.settings.optim, self.step - 1, self.settings.train.steps)
+        row["lr"] = self.settings.optim.lr * lr_factor(
+            self.settings.optim, (self.step - 1) % self.settings.train.steps, self.settings.train.steps
+        )
         for observer in self.observers:
             row |= observer.read()
         if not math.isfinite(row.get("loss", 0.0)):
@@ -130,7 +152,7 @@ class Loop:
             "step": self.step,
             "seconds": self.seconds,
             "net": self.net.state_dict(),
-            "optimizer": self.optimizer.state_dict(),
+            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
             "observers": [observer.state_dict() for observer in self.observers],
             "rows": self.rows,
         }
@@ -138,7 +160,8 @@ class Loop:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.step, self.seconds, self.rows = state["step"], state["seconds"], state["rows"]
         self.net.load_state_dict(state["net"])
-        self.optimizer.load_state_dict(state["optimizer"])
+        for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(saved)
         for observer, saved in zip(self.observers, state["observers"], strict=True):
             observer.load_state_dict(saved)
 

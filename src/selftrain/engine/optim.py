@@ -6,17 +6,26 @@ Knows nothing of the loop: the rate is a pure function of the step, so there is 
 from __future__ import annotations
 
 import math
+from collections.abc import Collection, Iterable
 
 import torch
 from torch import nn
 
+from selftrain.methods.base import Method
 from selftrain.network import Network
 from selftrain.settings import OptimSettings
 
 
-def make_optimizer(net: Network, settings: OptimSettings) -> torch.optim.Optimizer:
-    """SGD over every trainable parameter of the network, in groups by learning rate and weight decay."""
-    backbone = set(net.psi.backbone.parameters())
+def make_optimizers(net: Network, settings: OptimSettings, method: Method) -> list[torch.optim.Optimizer]:
+    """SGD over every trainable parameter of the network, but for those the method has an optimiser of its own for."""
+    own = method.optimizers(net)
+    taken = {p for optimizer in own for group in optimizer.param_groups for p in group["params"]}
+    return [make_sgd(net, settings, taken), *own]
+
+
+def make_sgd(net: Network, settings: OptimSettings, taken: Collection[nn.Parameter] = ()) -> torch.optim.Optimizer:
+    """SGD over the trainable parameters that are not taken, in groups by learning rate and weight decay."""
+    backbone = {parameter for one in net.members for parameter in one.psi.backbone.parameters()}
     plain = set()
     if not settings.norm_decay:
         for module in net.modules():
@@ -25,7 +34,7 @@ def make_optimizer(net: Network, settings: OptimSettings) -> torch.optim.Optimiz
                     plain.add(parameter)
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     for parameter in net.parameters():
-        if parameter.requires_grad:
+        if parameter.requires_grad and parameter not in taken:
             factor = settings.backbone_lr if parameter in backbone else 1.0
             decay = 0.0 if parameter in plain else settings.weight_decay
             groups.setdefault((factor, decay), []).append(parameter)
@@ -50,6 +59,7 @@ def lr_factor(settings: OptimSettings, step: int, steps: int) -> float:
     return 1.0
 
 
-def set_lr(optimizer: torch.optim.Optimizer, factor: float) -> None:
-    for group in optimizer.param_groups:
-        group["lr"] = group["base_lr"] * factor
+def set_lr(optimizers: Iterable[torch.optim.Optimizer], factor: float) -> None:
+    for optimizer in optimizers:
+        for group in optimizer.param_groups:
+            group["lr"] = group["base_lr"] * factor

@@ -5,7 +5,7 @@ Knows nothing of loops, devices, files or datasets: a method is its hyper-parame
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import Any, ClassVar, NamedTuple
 
@@ -29,6 +29,15 @@ class Losses(NamedTuple):
     def total(self) -> Tensor:
         return torch.stack(list(self.terms.values())).sum()
 
+    @classmethod
+    def sum(cls, several: Iterable[Losses]) -> Losses:
+        """Those of several networks, term by term; the pseudo labels are those of the first."""
+        first, *others = several
+        terms = {
+            name: torch.stack([term, *(o.terms[name] for o in others)]).sum() for name, term in first.terms.items()
+        }
+        return Losses(terms, first.pseudo) if others else first
+
     def backward(self) -> None:
         self.total.backward()
 
@@ -45,6 +54,10 @@ class Method:
     """where the method makes sense"""
     defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     """field values of a regime that differ from those of the class"""
+    remarks: ClassVar[Mapping[str, str]] = {}
+    """what a user should know about the method in a regime"""
+    why_no_base: ClassVar[str] = "it makes no pseudo labels that a head of its own could learn from"
+    """why DST cannot wrap it"""
 
     @classmethod
     def regime_defaults(cls, regime: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -62,11 +75,28 @@ class Method:
             value = getattr(self, field.name)
             if isinstance(value, (int, float)) and value < 0:
                 raise UserError(f"{self.name}.{field.name}={value}: expected a number of at least 0.")
+            if field.name == "dropout" and value >= 1:
+                raise UserError(f"{self.name}.dropout={value}: expected a number of at least 0 and less than 1.")
 
     @property
     def views(self) -> Views:
         """The views the objective reads, and which of them carry gradient."""
         raise NotImplementedError
+
+    @property
+    def rounds(self) -> int:
+        """How often training is run; before each but the first the network starts afresh."""
+        return 1
+
+    @property
+    def averaged(self) -> bool:
+        """Its predictor is a moving average already."""
+        return False
+
+    @property
+    def lasting(self) -> tuple[str, ...]:
+        """Parts that outlive a round."""
+        return ()
 
     @property
     def turns(self) -> tuple[str, ...]:
@@ -79,6 +109,20 @@ class Method:
     def objective(self, net: Network, labeled: Labeled, unlabeled: Unlabeled, turn: str = "all") -> Losses:
         """The loss of one batch of images (or features), as this turn's player sees it."""
         raise NotImplementedError
+
+    def survey_due(self, t: int, steps: int) -> bool:
+        """Whether the method wants to see the whole unlabeled set before step t; a round has ``steps``."""
+        return False
+
+    def survey(self, net: Network, model: nn.Module, pool: Iterable[Unlabeled]) -> None:
+        """Take note of the unlabeled set: ``pool`` has weak views of this rank's share of it, in order, batch by batch.
+
+        ``model`` is what would be evaluated at this moment: the predictor, or its average.
+        """
+
+    def optimizers(self, net: Network) -> list[torch.optim.Optimizer]:
+        """Optimisers of the method's own, for parts that plain SGD does not suit."""
+        return []
 
     def after_step(self, net: Network, t: int) -> None:
         """What follows the optimiser step t = 0, 1, ...: moving averages, queues."""
@@ -115,8 +159,12 @@ class SelfTraining(Method):
         """L_U(psi, h, f_hat): how far head h is from the pseudo labels."""
         raise NotImplementedError
 
-    def record(self, net: Network, u: Unlabeled, f_hat: PseudoLabels) -> None:
+    def record(self, net: Network, l: Labeled, u: Unlabeled, f_hat: PseudoLabels) -> None:
         """Keep the statistics that later labels depend on; called once a step."""
+
+    def encode(self, net: Network, views: Views, labeled: Labeled, unlabeled: Unlabeled) -> tuple[Labeled, Unlabeled]:
+        """psi of the views that ``label``, ``imitate`` and ``supervise`` read."""
+        return net.encode(views, labeled, unlabeled)
 
     def supervise(self, net: Network, h: nn.Module, l: Labeled) -> Tensor:
         """L_L(psi, h) on features of the labeled views."""
@@ -127,11 +175,55 @@ class SelfTraining(Method):
         return self.lam
 
     def objective(self, net: Network, labeled: Labeled, unlabeled: Unlabeled, turn: str = "all") -> Losses:
-        l, u = net.encode(self.views, labeled, unlabeled)
+        return Losses.sum(self.losses(one, labeled, unlabeled) for one in net.members)
+
+    def losses(self, net: Network, labeled: Labeled, unlabeled: Unlabeled) -> Losses:
+        """The terms of one network."""
+        l, u = self.encode(net, self.views, labeled, unlabeled)
         f_hat = self.label(net, net.h, u)
         terms = {
             "labeled": self.supervise(net, net.h, l),
             "unlabeled": self.weight(net) * self.imitate(net, net.h, u, f_hat),
         }
-        self.record(net, u, f_hat)
+        self.record(net, l, u, f_hat)
         return Losses(terms, f_hat)
+
+
+@dataclass(frozen=True)
+class Wrapper(Method):
+    """A method around another that can label and imitate; what it does not say itself is as in the base."""
+
+    base: SelfTraining
+    """the method that labels with h and imitates with the pseudo head"""
+
+    def __post_init__(self) -> None:
+        if not (hasattr(self.base, "label") and hasattr(self.base, "imitate")):
+            raise UserError(f"{self.name} cannot wrap {self.base.name!r}: {self.base.why_no_base}.")
+        super().__post_init__()
+
+    @property
+    def rounds(self) -> int:
+        return self.base.rounds
+
+    @property
+    def averaged(self) -> bool:
+        return self.base.averaged
+
+    @property
+    def lasting(self) -> tuple[str, ...]:
+        return self.base.lasting
+
+    def survey_due(self, t: int, steps: int) -> bool:
+        return self.base.survey_due(t, steps)
+
+    def survey(self, net: Network, model: nn.Module, pool: Iterable[Unlabeled]) -> None:
+        self.base.survey(net, model, pool)
+
+    def optimizers(self, net: Network) -> list[torch.optim.Optimizer]:
+        return self.base.optimizers(net)
+
+    def after_step(self, net: Network, t: int) -> None:
+        self.base.after_step(net, t)
+
+    def predictor(self, net: Network) -> nn.Module:
+        return self.base.predictor(net)

@@ -15,26 +15,21 @@ from torch import Tensor, nn
 
 from selftrain import functional as st
 from selftrain.batch import Labeled, Unlabeled, Views
-from selftrain.errors import UserError
-from selftrain.methods.base import Losses, Method, SelfTraining
+from selftrain.methods.base import Losses, Wrapper
 from selftrain.network import Network, frozen, mlp_head, still_statistics
 from selftrain.options import UNSET
 
 # The paper's equations and the code its authors released differ; both are here by name.
 PRESETS: dict[str, dict[str, Any]] = {
-    "paper": {
-        "worst_view": "strong", "worst_loss": "cross_entropy", "worst_threshold": True, "worst_labels": "true",
-        "eta_prime": 1.0, "optimiser": "alternating", "reversal": 1.0, "warmup": 0.0,
-    },
-    "released": {
-        "worst_view": "weak", "worst_loss": "mistake", "worst_threshold": False, "worst_labels": "predicted",
-        "eta_prime": 2.0, "optimiser": "grl", "reversal": 0.1, "warmup": 1000.0,
-    },
+    "paper": {"worst_view": "strong", "worst_loss": "cross_entropy", "worst_threshold": True, "worst_labels": "true",
+              "eta_prime": 1.0, "optimiser": "alternating", "reversal": 1.0, "warmup": 0.0},
+    "released": {"worst_view": "weak", "worst_loss": "mistake", "worst_threshold": False, "worst_labels": "predicted",
+                 "eta_prime": 2.0, "optimiser": "grl", "reversal": 0.1, "warmup": 1000.0},
 }  # fmt: skip
 
 
 @dataclass(frozen=True)
-class DST(Method):
+class DST(Wrapper):
     """min_{psi,h,h_pseudo} max_{h'} L_L(h) + lambda L_U(h_pseudo, f_hat) + eta [L_U(h', f_hat) - L_L(h')]  (Eq. 8)."""
 
     name: ClassVar[str] = "dst"
@@ -45,8 +40,6 @@ class DST(Method):
         "frozen": {"width": 1024, "reversal": 0.5, "warmup": 300.0},
     }
 
-    base: SelfTraining
-    """the method that labels with h and imitates with the pseudo head"""
     preset: Literal["released", "paper"] = "released"
     """values of what is left unset below: the 'paper's equations or its authors' 'released' code"""
     pseudo_head: Literal["mlp", "linear", "none"] = "mlp"
@@ -82,26 +75,18 @@ class DST(Method):
 
     @classmethod
     def regime_defaults(cls, regime: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        values = cls.defaults.get(regime, {})
-        only_width = given.get("preset") == "paper"
-        return {key: value for key, value in values.items() if key == "width" or not only_width}
+        paper = given.get("preset") == "paper"  # whose equations are those of every regime
+        return {key: value for key, value in cls.defaults.get(regime, {}).items() if key == "width" or not paper}
 
     @classmethod
     def preset_values(cls, preset: str) -> Mapping[str, Any]:
         return PRESETS.get(preset, {})
 
     def __post_init__(self) -> None:
-        if not (hasattr(self.base, "label") and hasattr(self.base, "imitate")):
-            raise UserError(
-                f"dst cannot wrap {self.base.name!r}: a base must make pseudo labels and train a head on them, "
-                f"as fixmatch and pseudo_label do."
-            )
         for key, value in self.preset_values(self.preset).items():
             if getattr(self, key) is UNSET:
                 object.__setattr__(self, key, value)
         super().__post_init__()
-        if self.dropout >= 1:
-            raise UserError(f"dst.dropout={self.dropout}: expected a number of at least 0 and less than 1.")
 
     @property
     def views(self) -> Views:
@@ -113,20 +98,24 @@ class DST(Method):
 
     def setup(self, net: Network) -> None:
         self.base.setup(net)
-        dim, K = net.psi.dim, net.task.classes
-        width = self.width or 2 * dim
-        if self.pseudo_head != "none":
-            mlp = self.pseudo_head == "mlp"
-            net.parts["h_pseudo"] = mlp_head(dim, width, K, dropout=self.dropout) if mlp else nn.Linear(dim, K)
-        if self.worst:
-            net.parts["h_worst"] = mlp_head(dim, width, K, dropout=self.dropout, layers=self.worst_layers)
+        dim, K, width = net.psi.dim, net.task.classes, self.width or 2 * net.psi.dim
+        for one in net.members:
+            if self.pseudo_head != "none":
+                mlp = self.pseudo_head == "mlp"
+                one.parts["h_pseudo"] = mlp_head(dim, width, K, dropout=self.dropout) if mlp else nn.Linear(dim, K)
+            if self.worst:
+                one.parts["h_worst"] = mlp_head(dim, width, K, dropout=self.dropout, layers=self.worst_layers)
 
     def objective(self, net: Network, labeled: Labeled, unlabeled: Unlabeled, turn: str = "all") -> Losses:
+        return Losses.sum(self.losses(one, labeled, unlabeled, turn) for one in net.members)
+
+    def losses(self, net: Network, labeled: Labeled, unlabeled: Unlabeled, turn: str) -> Losses:
+        """The terms of one network."""
         if turn == "worst":  # max over h' alone, Eq. 6
             with torch.no_grad(), still_statistics(net.psi):
-                l, u = net.encode(self.views, labeled, unlabeled)
+                l, u = self.base.encode(net, self.views, labeled, unlabeled)
             return Losses({"worst": self.eta * self.E(net, l, u, self.base.label(net, net.h, u))})
-        l, u = net.encode(self.views, labeled, unlabeled)
+        l, u = self.base.encode(net, self.views, labeled, unlabeled)
         f_hat = self.base.label(net, net.h, u)
         h_pseudo = net.h if self.pseudo_head == "none" else net.parts["h_pseudo"]
         terms = {
@@ -139,29 +128,21 @@ class DST(Method):
         elif self.worst:  # min over psi with h' fixed, Eq. 7
             with frozen(net.parts["h_worst"]):
                 terms["worst"] = -self.coefficient(net) * self.eta * self.E(net, l, u, f_hat)
-        self.base.record(net, u, f_hat)
+        self.base.record(net, l, u, f_hat)
         return Losses(terms, f_hat)
 
     def E(self, net: Network, l: Labeled, u: Unlabeled, f_hat: st.PseudoLabels) -> Tensor:  # noqa: N802
         """What h' minimises: wrong on labeled data, or in agreement with f_hat on unlabeled data."""
-        h_worst = net.parts["h_worst"]
+        h_worst, exists = net.parts["h_worst"], f_hat.y >= 0
         y = l.y if self.worst_labels == "true" else net.h(l.weak).argmax(dim=1)
-        if not self.worst_threshold:
-            f_hat = st.PseudoLabels(f_hat.y, torch.ones_like(f_hat.keep))
+        f_hat = st.PseudoLabels(f_hat.y, f_hat.keep if self.worst_threshold else exists)
         logits = h_worst(u[self.worst_view])
-        if self.worst_loss == "mistake":
-            agreement = st.mistake_loss(logits, f_hat)
-        else:
-            agreement = -st.pseudo_cross_entropy(logits, f_hat, self.ce_cap)
-        return self.eta_prime * st.cross_entropy(h_worst(l.weak), y) + agreement
+        mistake = self.worst_loss == "mistake"
+        agreement = st.mistake_loss(logits, f_hat) if mistake else -st.pseudo_cross_entropy(logits, f_hat, self.ce_cap)
+        # as long as the base has made no label there is no worst case
+        return (self.eta_prime * st.cross_entropy(h_worst(l.weak), y) + agreement) * exists.any()
 
     def coefficient(self, net: Network) -> Tensor:
         """c at the current step."""
         N = self.warmup * net.task.steps if 0 < self.warmup < 1 else self.warmup
         return st.reversal_coefficient(net.step, self.reversal, N)
-
-    def after_step(self, net: Network, t: int) -> None:
-        self.base.after_step(net, t)
-
-    def predictor(self, net: Network) -> nn.Module:
-        return self.base.predictor(net)

@@ -1,0 +1,106 @@
+"""ALI: a discriminator of pairs (x, z), real or generated, that also tells the classes.
+
+Knows nothing of pseudo labels; it works on pictures and on feature vectors.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from selftrain.adversarial import Generator, Inference, Joint
+from selftrain.batch import Labeled, Unlabeled, Views
+from selftrain.functional import cross_entropy
+from selftrain.methods.base import Losses, Method
+from selftrain.network import Encoder, Network, frozen, still_statistics
+
+
+class Predictor(nn.Module):
+    """The first K logits of D(x, mu(x)); "generated" never is an answer."""
+
+    def __init__(self, psi: Encoder, inference: nn.Module, joint: nn.Module):
+        super().__init__()
+        self.psi, self.inference, self.joint = psi, inference, joint
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.psi.normalise(x)
+        logits: Tensor = self.joint(self.psi(x), self.inference(x)[0])[:, :-1]
+        return logits
+
+
+def log_real(logits: Tensor) -> Tensor:
+    """log(1 - P_{K+1})."""
+    return logits[:, :-1].logsumexp(dim=1) - logits.logsumexp(dim=1)
+
+
+def log_fake(logits: Tensor) -> Tensor:
+    """log P_{K+1}."""
+    return torch.log_softmax(logits, dim=1)[:, -1]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ALI(Method):
+    """D: H(y, P(x, z)) - lambda [log(1 - P_{K+1}(x, G_z(x))) + log P_{K+1}(G_x(z), z)]; G: the reverse."""
+
+    name: ClassVar[str] = "ali"
+    reference: ClassVar[str] = "Dumoulin et al., ICLR 2017"
+    why_no_base: ClassVar[str] = "it makes no pseudo labels: it tells real samples from generated ones"
+
+    lam: float = 1.0
+    """lambda, the weight of telling real from generated"""
+    z: int = 64
+    """length of the hidden vector"""
+    lr: float = 1e-4
+    """learning rate of Adam for generator and inference network, at the start"""
+
+    @property
+    def views(self) -> Views:
+        return Views(unlabeled=("weak",))
+
+    @property
+    def turns(self) -> tuple[str, ...]:
+        return ("discriminator", "generator")
+
+    def setup(self, net: Network) -> None:
+        shape = net.task.shape
+        net.parts["joint"] = Joint(net.psi.dim, self.z, net.task.classes)
+        net.parts["generator"] = Generator(self.z, net.psi, shape)
+        net.parts["inference"] = Inference(self.z, shape)
+
+    def optimizers(self, net: Network) -> list[torch.optim.Optimizer]:
+        players = [*net.parts["generator"].parameters(), *net.parts["inference"].parameters()]
+        return [torch.optim.Adam([{"params": players, "base_lr": self.lr}], lr=self.lr, betas=(0.5, 0.999))]
+
+    def objective(self, net: Network, labeled: Labeled, unlabeled: Unlabeled, turn: str = "discriminator") -> Losses:
+        x_l, x_u = map(net.psi.normalise, (labeled.weak, unlabeled.weak))
+        D, G_x, G_z = (net.parts[name] for name in ("joint", "generator", "inference"))
+        z = torch.randn(len(x_u), self.z, device=x_u.device)
+        if turn == "discriminator":
+            with torch.no_grad():
+                z_l, z_u = (self.sample(*G_z(x)) for x in (x_l, x_u))
+                generated = G_x(z)
+            real_l, real_u = net.embed(x_l, x_u)
+            fake = D(self.still(net, generated), z)
+            return Losses(
+                {
+                    "labeled": cross_entropy(D(real_l, z_l), labeled.y),
+                    "real": -self.lam * log_real(D(real_u, z_u)).mean(),
+                    "fake": -self.lam * log_fake(fake).mean(),
+                }
+            )
+        with frozen(net.psi, D):
+            fake, real = D(self.still(net, G_x(z)), z), D(self.still(net, x_u), self.sample(*G_z(x_u)))
+        return Losses({"generator": -self.lam * (log_real(fake).mean() + log_fake(real).mean())})
+
+    def sample(self, mean: Tensor, log_sigma: Tensor) -> Tensor:
+        return mean + log_sigma.exp() * torch.randn_like(mean)
+
+    def still(self, net: Network, x: Tensor) -> Any:
+        with still_statistics(net.psi):
+            return net.psi(x)
+
+    def predictor(self, net: Network) -> nn.Module:
+        return Predictor(net.psi, net.parts["inference"], net.parts["joint"])

@@ -1,0 +1,82 @@
+"""Dash: keep the samples whose loss is below a threshold that shrinks.
+
+Knows nothing of which head it trains: ``label`` and ``imitate`` take it as an argument.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from selftrain.batch import Labeled, Unlabeled, Views
+from selftrain.distributed import all_mean
+from selftrain.functional import PseudoLabels, cross_entropy, probabilities, pseudo_cross_entropy, sharpen
+from selftrain.methods.base import SelfTraining, labeled_views
+from selftrain.network import Network
+
+
+class LabeledLoss(nn.Module):
+    """rho_hat, the mean labeled loss at the end of the warm-up."""
+
+    rho_hat: Tensor
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("rho_hat", torch.zeros(()))
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dash(SelfTraining):
+    """L_L + lambda (1/B_u) sum 1[H(y_hat, p_w) <= rho_t] H(target, p_s); rho_t = max(C gamma^-c rho_hat, rho_min)."""
+
+    name: ClassVar[str] = "dash"
+    reference: ClassVar[str] = "Xu et al., ICML 2021"
+
+    gamma: float = 1.27
+    """by which the threshold is divided at each update"""
+    C: float = 1.0001
+    """factor of rho_hat at the start"""
+    rho_min: float = 0.05
+    """the least the threshold falls to; 0.05 is a confidence of 0.95"""
+    warmup: float = 0.02
+    """share of training on labeled data alone; rho_hat is the labeled loss at its end"""
+    every: float = 0.01
+    """share of training between updates of the threshold"""
+    T: float = 0.5
+    """temperature of the soft targets until the threshold has come down to rho_min; hard ones follow"""
+    hard: bool = False
+    """hard targets from the start"""
+
+    @property
+    def views(self) -> Views:
+        return Views(labeled_views(self.w_strong), unlabeled=("weak", "strong"), gradient=("strong",))
+
+    def setup(self, net: Network) -> None:
+        net.parts["dash"] = LabeledLoss()
+
+    def rho(self, net: Network) -> Tensor:
+        """The threshold at this step; below 0, so that nothing is kept, during the warm-up."""
+        first = round(self.warmup * net.task.steps)
+        c = ((net.step - first) / max(1.0, self.every * net.task.steps)).floor()
+        rho = (self.C * self.gamma**-c * net.part("dash", LabeledLoss).rho_hat).clamp(min=self.rho_min)
+        return torch.where(net.step < first, -1.0, rho)
+
+    def label(self, net: Network, h: nn.Module, u: Unlabeled) -> PseudoLabels:
+        with torch.no_grad():
+            p, rho = probabilities(h(u.weak)), self.rho(net)
+            confidence, y = p.max(dim=1)
+            hard = torch.ones_like(rho, dtype=torch.bool) if self.hard else rho <= self.rho_min
+            one_hot = nn.functional.one_hot(y, p.shape[1]).to(p.dtype)
+            return PseudoLabels(y, -confidence.log() <= rho, torch.where(hard, one_hot, sharpen(p, self.T)))
+
+    def imitate(self, net: Network, h: nn.Module, u: Unlabeled, f_hat: PseudoLabels) -> Tensor:
+        return pseudo_cross_entropy(h(u.strong), f_hat)
+
+    @torch.no_grad()
+    def record(self, net: Network, l: Labeled, u: Unlabeled, f_hat: PseudoLabels) -> None:
+        warming = net.step < max(1, round(self.warmup * net.task.steps))
+        part, loss = net.part("dash", LabeledLoss), all_mean(cross_entropy(net.h(l.weak.detach()), l.y))
+        part.rho_hat.copy_(torch.where(warming, loss, part.rho_hat))

@@ -1,0 +1,68 @@
+"""DebiasMatch: the average prediction is removed before labelling, and put back as a margin.
+
+Knows nothing of which head it trains: ``label`` and ``imitate`` take it as an argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from selftrain.batch import Labeled, Unlabeled
+from selftrain.distributed import all_mean
+from selftrain.functional import PseudoLabels, probabilities, pseudo_cross_entropy, threshold
+from selftrain.methods.fixmatch import FixMatch
+from selftrain.network import Network
+
+
+class MeanPrediction(nn.Module):
+    """q_hat, the running mean of the predictions on unlabeled data."""
+
+    q: Tensor
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.register_buffer("q", torch.full((classes,), 1 / classes))
+
+
+@dataclass(frozen=True, kw_only=True)
+class DebiasMatch(FixMatch):
+    """FixMatch with labels from softmax(z_w - kappa log q_hat) and the loss on softmax(z_s + kappa log q_hat)."""
+
+    name: ClassVar[str] = "debiasmatch"
+    reference: ClassVar[str] = "Wang et al., CVPR 2022"
+    defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        regime: {"tau": 0.7, "kappa": 0.3} for regime in ("finetune", "frozen")
+    }
+
+    kappa: float = 0.4
+    """debias factor: how much of the average prediction is removed"""
+    m: float = 0.999
+    """decay of the average prediction"""
+    update_first: bool = True
+    """a batch counts in the average that its own labels are made with; the original looks at earlier batches only"""
+
+    def setup(self, net: Network) -> None:
+        net.parts["debiasmatch"] = MeanPrediction(net.task.classes)
+
+    def label(self, net: Network, h: nn.Module, u: Unlabeled) -> PseudoLabels:
+        with torch.no_grad():
+            z = h(u.weak).float()
+            before = net.part("debiasmatch", MeanPrediction).q
+            after = torch.lerp(all_mean(probabilities(z).mean(dim=0)), before, self.m)
+            q = after if self.update_first else before
+            return threshold(torch.softmax(z - self.kappa * q.log(), dim=1), self.tau)._replace(
+                note=torch.stack([q, after])
+            )
+
+    def imitate(self, net: Network, h: nn.Module, u: Unlabeled, f_hat: PseudoLabels) -> Tensor:
+        assert f_hat.note is not None
+        return pseudo_cross_entropy(h(u.strong).float() + self.kappa * f_hat.note[0].log(), f_hat)
+
+    def record(self, net: Network, l: Labeled, u: Unlabeled, f_hat: PseudoLabels) -> None:
+        assert f_hat.note is not None
+        net.part("debiasmatch", MeanPrediction).q.copy_(f_hat.note[1])

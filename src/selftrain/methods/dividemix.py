@@ -1,0 +1,149 @@
+"""DivideMix for unlabeled data: two networks divide pseudo labels into clean and doubtful ones for each other.
+
+Knows nothing of which head it trains: ``supervise`` and ``imitate`` take it as an argument.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from selftrain.batch import Labeled, Unlabeled, Views
+from selftrain.distributed import all_sum
+from selftrain.functional import (
+    PseudoLabels,
+    clean_probability,
+    cross_entropy,
+    linear_ramp,
+    mixup,
+    probabilities,
+    sharpen,
+    squared_error,
+)  # fmt: skip
+from selftrain.methods.base import SelfTraining, labeled_views
+from selftrain.network import Committee, Network, evaluating, still_statistics
+
+
+class Division(nn.Module):
+    """Of every unlabeled sample: its pseudo label (-1: none yet), the other network's belief that it is clean, and the
+    label that the next division will judge."""
+
+    y: Tensor
+    w: Tensor
+    next_y: Tensor
+
+    def __init__(self, unlabeled: int) -> None:
+        super().__init__()
+        self.register_buffer("y", torch.full((unlabeled,), -1))
+        self.register_buffer("w", torch.zeros(unlabeled))
+        self.register_buffer("next_y", torch.full((unlabeled,), -1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class DivideMix(SelfTraining):
+    """Each network: H on mixed labeled and clean samples + lambda_u SqErr on doubtful ones + KL(uniform || mean p)."""
+
+    name: ClassVar[str] = "dividemix"
+    reference: ClassVar[str] = "Li, Socher and Hoi, ICLR 2020"
+
+    lam_u: float = 25.0
+    """weight of the squared error on doubtful samples"""
+    T: float = 0.5
+    """temperature of refined and guessed labels"""
+    a: float = 4.0
+    """of Beta(a, a), from which the share of the partner is drawn for every sample"""
+    ramp: float = 0.05
+    """share of training over which lam_u rises linearly from 0, once there is a division"""
+    warmup: float = 0.1
+    """share of training on labeled data alone, before the first division"""
+    every: float = 0.05
+    """share of training between divisions"""
+    w_uniform: float = 1.0
+    """weight of KL(uniform || mean prediction)"""
+
+    @property
+    def views(self) -> Views:
+        return Views(labeled_views(self.w_strong), unlabeled=("weak", "weak_2"))
+
+    def setup(self, net: Network) -> None:
+        net.twin()
+        for one in net.members:
+            one.parts["division"] = Division(net.task.unlabeled)
+
+    def survey_due(self, t: int, steps: int) -> bool:
+        start, period = self._start(steps), max(1, round(self.every * steps))
+        return t == start // 2 or (t >= start and (t - start) % period == 0)
+
+    def _start(self, steps: int) -> int:
+        return max(2, round(self.warmup * steps))
+
+    @torch.no_grad()
+    def survey(self, net: Network, model: nn.Module, pool: Iterable[Unlabeled]) -> None:
+        p = [torch.zeros(net.task.unlabeled, net.task.classes, device=net.step.device) for _ in net.members]
+        with evaluating(net):
+            for u in pool:
+                for rows, one in zip(p, net.members, strict=True):
+                    rows[u.index] = probabilities(one.classifier(u.weak))
+        p = [all_sum(rows) for rows in p]
+        for rows, one in zip(p, net.members, strict=True):
+            mine, theirs = (net.part("division", Division) for net in (one, one.peer))
+            mine.y.copy_(mine.next_y)
+            mine.next_y.copy_(torch.stack(p).mean(dim=0).argmax(dim=1))
+            chosen = rows.gather(1, mine.y.clamp(min=0)[:, None]).squeeze(1)
+            theirs.w.copy_(clean_probability(-chosen.clamp(min=1e-12).log()))
+
+    def encode(self, net: Network, views: Views, labeled: Labeled, unlabeled: Unlabeled) -> tuple[Labeled, Unlabeled]:
+        """Refine, guess and mix; labeled samples are mixed among themselves, pseudo-labeled ones with all."""
+        x_l, *x_u = map(net.psi.normalise, (labeled.weak, unlabeled.weak, unlabeled["weak_2"]))
+        with torch.no_grad():
+            own, other = (self._guess(one, x_u) for one in (net, net.peer))
+            division = net.part("division", Division)
+            y, w = division.y[unlabeled.index], division.w[unlabeled.index, None]
+            judged = F.one_hot(y.clamp(min=0), net.task.classes).to(own.dtype)
+            q = sharpen(torch.where(w > 0.5, w * judged + (1 - w) * own, (own + other) / 2), self.T)
+        targets = F.one_hot(labeled.y, net.task.classes).to(q.dtype)
+        mixed_l, t_l = mixup(x_l, targets, torch.randperm(len(x_l), device=x_l.device), self.a)
+        x, t = torch.cat([*x_u, x_l]), torch.cat([q, q, targets])
+        mixed_u, t_u = mixup(x, t, torch.randperm(len(x), device=x.device)[: 2 * len(q)], self.a)
+        names_l = views.labeled if views.gradient else views.labeled[1:]  # a worst case judges samples as they are
+        asked = [labeled[name] for name in names_l] + [unlabeled[name] for name in views.gradient]
+        z_l, z_u, *z = net.embed(mixed_l, mixed_u, *map(net.psi.normalise, asked))
+        l = {**dict(zip(names_l, z, strict=False)), "mixed": z_l, "target": t_l}
+        u = {**dict(zip(views.gradient, z[len(names_l) :], strict=True)), "mixed": _pairs(z_u), "target": _pairs(t_u)}
+        return labeled.with_views(l), unlabeled.with_views({**u, "label": y, "clean": w.squeeze(1) > 0.5})
+
+    def _guess(self, net: Network, x: list[Tensor]) -> Tensor:
+        with still_statistics(net.psi):
+            return torch.stack([probabilities(net.h(z)) for z in net.embed(*x)]).mean(dim=0)
+
+    def supervise(self, net: Network, h: nn.Module, l: Labeled) -> Tensor:
+        loss = cross_entropy(h(l["mixed"]), l["target"])
+        return loss + self.w_strong * cross_entropy(h(l.strong), l.y) if self.w_strong else loss
+
+    def label(self, net: Network, h: nn.Module, u: Unlabeled) -> PseudoLabels:
+        return PseudoLabels(u["label"], u["label"] >= 0, u["target"], note=u["clean"])
+
+    def imitate(self, net: Network, h: nn.Module, u: Unlabeled, f_hat: PseudoLabels) -> Tensor:
+        assert f_hat.target is not None and f_hat.note is not None  # noqa: PT018
+        logits, target = h(u["mixed"].flatten(0, 1)).float(), f_hat.target.flatten(0, 1)
+        keep, clean = (mask.repeat_interleave(2) for mask in (f_hat.keep, f_hat.note))
+        p, K = torch.softmax(logits, dim=1), logits.shape[1]
+        doubtful = self.lam_u * linear_ramp(net.step - self._start(net.task.steps), self.ramp * net.task.steps)
+        loss = torch.where(
+            clean, F.cross_entropy(logits, target, reduction="none"), doubtful * squared_error(p, target)
+        )
+        uniform = -(K * p.mean(dim=0)).clamp(min=1e-12).log().mean()  # KL(uniform || mean prediction)
+        return (loss * keep).mean() + self.w_uniform * uniform * keep.any()
+
+    def predictor(self, net: Network) -> nn.Module:
+        return Committee(*(one.classifier for one in net.members))
+
+
+def _pairs(x: Tensor) -> Tensor:
+    """Rows of the first view, then of the second, as a pair for each sample."""
+    return x.unflatten(0, (2, -1)).transpose(0, 1)

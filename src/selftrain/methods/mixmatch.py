@@ -1,0 +1,71 @@
+"""MixMatch: guess labels, sharpen them, and mix everything with everything.
+
+Knows nothing of pictures: it mixes what psi is fed, be it pixels or features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch.nn import functional as F
+
+from selftrain.batch import Labeled, Unlabeled, Views
+from selftrain.functional import (
+    PseudoLabels,
+    cross_entropy,
+    linear_ramp,
+    mixup,
+    probabilities,
+    sharpen,
+    squared_error,
+)
+from selftrain.methods.base import Losses, Method
+from selftrain.network import Network, still_statistics
+
+
+@dataclass(frozen=True, kw_only=True)
+class MixMatch(Method):
+    """H on mixed labeled samples + lambda ramp(t) SqErr on mixed unlabeled ones."""
+
+    name: ClassVar[str] = "mixmatch"
+    reference: ClassVar[str] = "Berthelot et al., NeurIPS 2019"
+    why_no_base: ClassVar[str] = (
+        "its pseudo labels are mixed into the true ones, so no head could learn from these alone"
+    )
+    defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        regime: {"a": 0.75, "lam": 75.0} for regime in ("finetune", "frozen")
+    }
+
+    lam: float = 100.0
+    """lambda, the weight of the unlabeled loss"""
+    T: float = 0.5
+    """temperature of the guessed labels"""
+    a: float = 0.5
+    """of Beta(a, a), from which the share of the partner is drawn for every sample"""
+    ramp: float = 0.4
+    """share of training over which lambda rises linearly from 0"""
+
+    @property
+    def views(self) -> Views:
+        return Views(unlabeled=("weak", "weak_2"))
+
+    def objective(self, net: Network, labeled: Labeled, unlabeled: Unlabeled, turn: str = "all") -> Losses:
+        x_l, *x_u = map(net.psi.normalise, (labeled.weak, unlabeled.weak, unlabeled["weak_2"]))
+        with torch.no_grad(), still_statistics(net.psi):
+            p = torch.stack([probabilities(net.h(z)) for z in net.embed(*x_u)]).mean(dim=0)
+            q = sharpen(p, self.T)
+        x = torch.cat([x_l, *x_u])
+        y = torch.cat([F.one_hot(labeled.y, net.task.classes).to(q.dtype), q, q])
+        x, y = mixup(x, y, torch.randperm(len(x), device=x.device), self.a)
+        logits, n = net.h(net.psi(x)), len(x_l)
+        unlabeled_loss = squared_error(probabilities(logits[n:]), y[n:]).mean()
+        return Losses(
+            {
+                "labeled": cross_entropy(logits[:n], y[:n]),
+                "unlabeled": self.lam * linear_ramp(net.step, self.ramp * net.task.steps) * unlabeled_loss,
+            },
+            PseudoLabels(guess := q.argmax(dim=1), torch.ones_like(guess, dtype=torch.bool)),
+        )

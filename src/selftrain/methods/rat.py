@@ -1,0 +1,87 @@
+"""RAT: VAT whose perturbation is a geometric move, a change of colour and noise, each as adverse as it may be.
+
+Knows nothing of features: it moves pixels, so it needs pictures.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from selftrain.batch import Labeled, Unlabeled, Views
+from selftrain.functional import gaussian_ramp, kl_divergence, probabilities
+from selftrain.methods.base import Losses, Method, labeled_loss, labeled_views
+from selftrain.methods.vat import quiet_logits, unit
+from selftrain.network import Network
+
+Phi = tuple[Tensor, Tensor, Tensor]
+"""of each sample: (6,) added to the identity's 2 x 3 matrix, (2 C,) gain and shift of each channel, noise"""
+
+
+def transform(x: Tensor, phi: Phi) -> Tensor:
+    """noise(colour(affine(x))); the identity where phi is 0."""
+    affine, colour, noise = phi
+    identity = torch.eye(2, 3, dtype=x.dtype, device=x.device)
+    grid = F.affine_grid(identity + affine.view(-1, 2, 3), list(x.shape), align_corners=False)
+    x = F.grid_sample(x, grid, mode="bilinear", padding_mode="reflection", align_corners=False)
+    gain, shift = colour[..., None, None].chunk(2, dim=1)
+    return x * (1 + gain) + shift + noise
+
+
+@dataclass(frozen=True, kw_only=True)
+class RAT(Method):
+    """L_L + lambda KL(p(x) || p(T(x, Phi_adv))), |phi_i| = eps_i ramp(t)."""
+
+    name: ClassVar[str] = "rat"
+    reference: ClassVar[str] = "Suzuki and Sato, AAAI 2020"
+    regimes: ClassVar[tuple[str, ...]] = ("scratch", "finetune")
+    remarks: ClassVar[dict[str, str]] = {"frozen": "it moves and recolours pixels, which cached features do not have"}
+    why_no_base: ClassVar[str] = "its target is a neighbour's prediction, not a label that another head could learn"
+
+    eps_affine: float = 0.3
+    """length of the geometric move"""
+    eps_colour: float = 0.3
+    """length of the change of gain and shift of the channels"""
+    eps_noise: float = 6.0
+    """length of the noise, in units of the network's input"""
+    lam: float = 1.0
+    """lambda, the weight of the smoothness"""
+    xi: float = 0.01
+    """length of the step with which the directions are searched"""
+    ramp: float = 0.4
+    """share of training over which the perturbation grows to its full length"""
+    w_strong: float = 0.0
+    """weight of a second labeled loss, on strong views"""
+
+    @property
+    def views(self) -> Views:
+        return Views(labeled_views(self.w_strong), unlabeled=("weak",))
+
+    def objective(self, net: Network, labeled: Labeled, unlabeled: Unlabeled, turn: str = "all") -> Losses:
+        l, _ = net.encode(Views(self.views.labeled), labeled, unlabeled)
+        x = net.psi.normalise(unlabeled.weak).detach()
+        logits = quiet_logits(net)
+        with torch.no_grad():
+            p = probabilities(logits(x))
+        n, channels = len(x), x.shape[1]
+        d = (x.new_empty(n, 6).normal_(), x.new_empty(n, 2 * channels).normal_(), torch.randn_like(x))
+        smoothness = kl_divergence(p, logits(transform(x, self.adversary(net, logits, x, p, d)))).mean()
+        return Losses({"labeled": labeled_loss(net.h, l, self.w_strong), "unlabeled": self.lam * smoothness})
+
+    def adversary(self, net: Network, logits: Callable[[Tensor], Tensor], x: Tensor, p: Tensor, d: Phi) -> Phi:
+        """Phi_adv: the steepest direction of each group of parameters, searched from d, at its length by now."""
+        start = [(self.xi * unit(part)).requires_grad_() for part in d]
+        with torch.enable_grad():
+            kl = kl_divergence(p, logits(transform(x, (start[0], start[1], start[2])))).sum()
+            affine, colour, noise = map(unit, torch.autograd.grad(kl, start))
+        grown = gaussian_ramp(net.step, self.ramp * net.task.steps)
+        return (
+            grown * self.eps_affine * affine,
+            grown * self.eps_colour * colour,
+            grown * self.eps_noise * noise,
+        )

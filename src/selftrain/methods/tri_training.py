@@ -1,0 +1,71 @@
+"""Multi-task Tri-training: a head learns where the two others agree.
+
+Knows nothing of pictures; the third head sees pseudo labels only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor, nn
+
+from selftrain.batch import Labeled, Unlabeled, Views
+from selftrain.functional import PseudoLabels, cross_entropy, probabilities, pseudo_cross_entropy
+from selftrain.methods.base import Losses, Method
+from selftrain.methods.co_training import overlap
+from selftrain.network import Classifier, Committee, Network, another
+
+
+def agreement(p: Tensor, q: Tensor, tau: float) -> PseudoLabels:
+    """The class on which two heads agree, where they do and both are at least tau sure of it."""
+    (sure_p, y), (sure_q, y_q) = p.max(dim=1), q.max(dim=1)
+    return PseudoLabels(y, (y == y_q) & (sure_p >= tau) & (sure_q >= tau))
+
+
+@dataclass(frozen=True, kw_only=True)
+class TriTraining(Method):
+    """L_L(h_1) + L_L(h_2) + lambda sum_i L_U(h_i, where the others agree) + gamma |W_1 W_2^T|^2."""
+
+    name: ClassVar[str] = "tri_training"
+    reference: ClassVar[str] = "Ruder and Plank, ACL 2018"
+    why_no_base: ClassVar[str] = "its heads teach each other, so no head makes labels without learning from them"
+    defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+
+    tau: float = 0.0
+    """confidence both of the others need in order to teach; at 0 their agreement is enough"""
+    lam: float = 1.0
+    """lambda, the weight of the unlabeled losses"""
+    gamma: float = 0.01
+    """weight of the overlap of the first two heads"""
+    third_labeled: bool = False
+    """the third head learns from true labels, too"""
+
+    @property
+    def views(self) -> Views:
+        return Views(unlabeled=("weak", "strong"), gradient=("strong",))
+
+    def setup(self, net: Network) -> None:
+        net.parts["h_2"], net.parts["h_3"] = another(net.h), another(net.h)
+
+    def heads(self, net: Network) -> tuple[nn.Module, nn.Module, nn.Module]:
+        return net.h, net.parts["h_2"], net.parts["h_3"]
+
+    def objective(self, net: Network, labeled: Labeled, unlabeled: Unlabeled, turn: str = "all") -> Losses:
+        l, u = net.encode(self.views, labeled, unlabeled)
+        heads = self.heads(net)
+        with torch.no_grad():
+            p = [probabilities(h(u.weak)) for h in heads]
+        f_hat = [agreement(p[i - 1], p[i - 2], self.tau) for i in range(3)]
+        taught = heads if self.third_labeled else heads[:2]
+        terms = {"labeled": torch.stack([cross_entropy(h(l.weak), l.y) for h in taught]).sum()}
+        for i, h in enumerate(heads):
+            terms[f"unlabeled_{i + 1}"] = self.lam * pseudo_cross_entropy(h(u.strong), f_hat[i])
+        if self.gamma:
+            terms["overlap"] = self.gamma * overlap(heads[0], heads[1])
+        return Losses(terms, f_hat[2])
+
+    def predictor(self, net: Network) -> nn.Module:
+        return Classifier(net.psi, Committee(*self.heads(net), vote=True))

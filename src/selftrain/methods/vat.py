@@ -1,0 +1,88 @@
+"""VAT: predictions stay the same in the direction that changes them most.
+
+Knows nothing of pictures: the perturbation is added to what psi is fed, be it pixels or features.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from selftrain.batch import Labeled, Unlabeled, Views
+from selftrain.functional import cross_entropy, kl_divergence, linear_ramp, probabilities
+from selftrain.methods.base import Losses, Method, labeled_loss, labeled_views
+from selftrain.network import Dice, Network, still_statistics
+
+
+def unit(d: Tensor) -> Tensor:
+    """Each sample's tensor scaled to length 1."""
+    flat = torch.nn.functional.normalize(d.float().flatten(1), dim=1, eps=1e-20)
+    return flat.view_as(d)
+
+
+def quiet_logits(net: Network) -> Callable[[Tensor], Tensor]:
+    """h(psi(.)) in float32, with the same dropout mask at every call and running statistics left alone."""
+    dice = Dice(net.step.device)
+
+    def logits(x: Tensor) -> Tensor:
+        with dice.again(), still_statistics(net.psi), torch.autocast(x.device.type, enabled=False):
+            out: Tensor = net.h(net.psi(x))
+        return out
+
+    return logits
+
+
+@dataclass(frozen=True, kw_only=True)
+class VAT(Method):
+    """L_L + lambda ramp(t) KL(p(x) || p(x + r_adv)) + lambda_ent H(p(x), p(x))."""
+
+    name: ClassVar[str] = "vat"
+    reference: ClassVar[str] = "Miyato et al., TPAMI 2018"
+    why_no_base: ClassVar[str] = "its target is a neighbour's prediction, not a label that another head could learn"
+    defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {"frozen": {"eps": 1.0}}
+    remarks: ClassVar[Mapping[str, str]] = {"frozen": "the perturbation is added to the features, scaled to length"}
+
+    eps: float = 6.0
+    """length of the perturbation, in units of the network's input"""
+    lam: float = 0.3
+    """lambda, the weight of the smoothness"""
+    lam_entropy: float = 0.06
+    """weight of the entropy of the predictions"""
+    xi: float = 0.01
+    """length of the step with which the direction is searched; much smaller ones are lost to rounding"""
+    ramp: float = 0.4
+    """share of training over which lambda rises linearly from 0"""
+    w_strong: float = 0.0
+    """weight of a second labeled loss, on strong views"""
+
+    @property
+    def views(self) -> Views:
+        return Views(labeled_views(self.w_strong), unlabeled=("weak",), gradient=("weak",))
+
+    def objective(self, net: Network, labeled: Labeled, unlabeled: Unlabeled, turn: str = "all") -> Losses:
+        l, u = net.encode(self.views, labeled, unlabeled)
+        x = net.psi.normalise(unlabeled.weak).detach()
+        logits = quiet_logits(net)
+        with torch.no_grad():
+            p = probabilities(logits(x))
+        r = self.eps * self.direction(logits, x, p, torch.randn_like(x))
+        smoothness = kl_divergence(p, logits(x + r)).mean()
+        clean = net.h(u.weak)
+        return Losses(
+            {
+                "labeled": labeled_loss(net.h, l, self.w_strong),
+                "unlabeled": self.lam * linear_ramp(net.step, self.ramp * net.task.steps) * smoothness,
+                "entropy": self.lam_entropy * cross_entropy(clean, probabilities(clean)),
+            }
+        )
+
+    def direction(self, logits: Callable[[Tensor], Tensor], x: Tensor, p: Tensor, d: Tensor) -> Tensor:
+        """The direction in which KL grows fastest, from one power iteration that starts at d."""
+        r = (self.xi * unit(d)).requires_grad_()
+        with torch.enable_grad():
+            (g,) = torch.autograd.grad(kl_divergence(p, logits(x + r)).sum(), r)
+        return unit(g)

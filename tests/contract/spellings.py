@@ -1,0 +1,107 @@
+"""The methods of the contract, and which part of the network each of their loss terms trains. Written by hand from the
+equations, not from the code. Thresholds are low: networks of a few steps are not sure of much."""
+
+from __future__ import annotations
+
+ONE = {"psi", "h"}
+TWO = {"psi", "h", "twin.psi", "twin.h"}
+
+
+def dst(base_flows: dict[str, set[str]], *, twin: bool = False, worst: bool = True) -> dict[str, set[str]]:
+    """Under DST true labels train h, pseudo labels h_pseudo, and the worst case h'; psi learns from all."""
+    prefixes = ("", "twin.") if twin else ("",)
+
+    def of(*names: str) -> set[str]:
+        return {prefix + name for prefix in prefixes for name in names}
+
+    flows = {"labeled": of("psi", "h"), "unlabeled": of("psi", "h_pseudo")}
+    if worst:
+        flows["worst"] = of("psi", "h_worst")
+    return flows
+
+
+PLAIN = {"labeled": ONE, "unlabeled": ONE}
+DST = dst(PLAIN)
+
+FLOWS: dict[str, dict[str, set[str]]] = {
+    "supervised": {"labeled": ONE},
+    "supervised(w_strong=0.1)": {"labeled": ONE},
+    "pseudo_label(tau=0.2)": PLAIN,
+    "pi_model": PLAIN,
+    "pi_model(stop_target=true, reduction=class_sum)": PLAIN,
+    "mean_teacher": PLAIN,
+    "mean_teacher(teacher_mode=eval)": PLAIN,
+    "vat": {**PLAIN, "entropy": ONE},
+    "ali": {
+        "labeled (discriminator)": {"psi", "joint"},
+        "real (discriminator)": {"psi", "joint"},
+        "fake (discriminator)": {"psi", "joint"},
+        "generator (generator)": {"generator", "inference"},
+    },
+    "rat": PLAIN,
+    "uda(tau=0.2)": PLAIN,
+    "uda(tau=0.2, tsa=linear)": PLAIN,
+    "mixmatch": PLAIN,
+    "remixmatch": {**PLAIN, "first": ONE, "rotation": {"psi", "rotation"}},
+    "fixmatch(tau=0.2)": PLAIN,
+    "dash(rho_min=2.5)": PLAIN,
+    "flexmatch(tau=0.2)": PLAIN,
+    "flexmatch(tau=0.2, warmup=false)": PLAIN,
+    "debiasmatch(tau=0.2)": PLAIN,
+    "self_tuning(dim=16, D=3)": {
+        "labeled": ONE,
+        "contrast_labeled": {"psi", "projector"},
+        "contrast_unlabeled": {"psi", "projector"},
+    },
+    "noisy_student(students=1)": PLAIN,
+    "dividemix": {"labeled": TWO, "unlabeled": TWO},
+    "co_training(tau=0.2, gamma=0.1)": {
+        "labeled": {"psi", "h", "h_2"},
+        "unlabeled_1": {"psi", "h"},
+        "unlabeled_2": {"psi", "h_2"},
+        "overlap": {"h", "h_2"},
+    },
+    "tri_training": {
+        "labeled": {"psi", "h", "h_2"},
+        "unlabeled_1": {"psi", "h"},
+        "unlabeled_2": {"psi", "h_2"},
+        "unlabeled_3": {"psi", "h_3"},
+        "overlap": {"h", "h_2"},
+    },
+    "mutual_learning(tau=0.2)": {
+        "labeled": {"psi", "h", "h_2"},
+        "unlabeled_1": {"psi", "h"},
+        "unlabeled_2": {"psi", "h_2"},
+    },
+    "mutual_learning(tau=0.2, soft=true)": {
+        "labeled": {"psi", "h", "h_2"},
+        "unlabeled_1": {"psi", "h"},
+        "unlabeled_2": {"psi", "h_2"},
+    },
+    "dst(fixmatch(tau=0.2))": DST,
+    "dst(fixmatch(tau=0.2), preset=paper)": {
+        "worst (worst)": {"h_worst"},
+        "labeled (others)": ONE,
+        "unlabeled (others)": {"psi", "h_pseudo"},
+        "worst (others)": {"psi"},
+    },
+    "dst(fixmatch(tau=0.2), preset=paper, optimiser=grl, ce_cap=5)": DST,
+    "dst(fixmatch(tau=0.2), worst=false)": dst(PLAIN, worst=False),
+    "dst(fixmatch(tau=0.2), pseudo_head=linear, worst_view=strong)": DST,
+    "dst(fixmatch(tau=0.2), worst_layers=3, worst_labels=true)": DST,
+    "dst(pseudo_label(tau=0.2))": DST,
+    "dst(uda(tau=0.2))": DST,
+    "dst(dash(rho_min=2.5))": DST,
+    "dst(flexmatch(tau=0.2))": DST,
+    "dst(debiasmatch(tau=0.2))": DST,
+    "dst(mean_teacher)": DST,
+    "dst(noisy_student(students=1))": DST,
+    "dst(dividemix)": dst(PLAIN, twin=True),
+    "dst(dividemix, preset=paper, ce_cap=5)": {
+        "worst (worst)": {"h_worst", "twin.h_worst"},
+        "labeled (others)": TWO,
+        "unlabeled (others)": {"psi", "h_pseudo", "twin.psi", "twin.h_pseudo"},
+        "worst (others)": {"psi", "twin.psi"},
+    },
+}
+SPELLINGS = list(FLOWS)
