@@ -9,7 +9,7 @@ import os
 from typing import Any
 
 from lightning.fabric import Fabric
-from lightning.fabric.strategies import DDPStrategy
+from lightning.fabric.strategies.ddp import DDPStrategy
 
 from selftrain.errors import UserError
 from selftrain.settings import TrainSettings
@@ -22,7 +22,7 @@ def make_fabric(train: TrainSettings) -> Fabric:
     if ranks > 1:
         # A turn leaves the other player's parameters out; buffers as long as the unlabeled set must not be sent around
         # at every step: methods and the loop tell each other what they need to.
-        strategy = DDPStrategy(find_unused_parameters=True, broadcast_buffers=False)
+        strategy = DDPStrategy(find_unused_parameters=True, forward_sync_buffers=False)
     precision: Any = "32-true" if train.precision == "32" else train.precision
     nodes = int(os.environ.get("GROUP_WORLD_SIZE", 1)) if ranks > 1 else 1
     try:
