@@ -10,7 +10,8 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from selftrain.demo import METHODS, draw, make_table, spread
+from selftrain.bench.table import spread
+from selftrain.demo import METHODS, draw, make_table
 
 
 def results(quality: float | None, ratio: float | str) -> dict[str, list[dict[str, Any]]]:

@@ -35,6 +35,7 @@ class What(str, Enum):
     datasets = "datasets"
     backbones = "backbones"
     settings = "settings"
+    benches = "benches"
 
 
 @app.command()
@@ -190,6 +191,63 @@ def evaluate(
         _print_measures(measures, data)
 
 
+class Engine(str, Enum):
+    local = "local"
+
+
+@app.command()
+def bench(
+    name: Annotated[str, typer.Argument(help="Which one; see 'selftrain list benches'.")],
+    engine: Annotated[Engine, typer.Option(help="local: as many processes as there are cores.")] = Engine.local,
+    seeds: Annotated[int, typer.Option(min=1, help="How often each method is trained on each dataset.")] = 3,
+    methods: Annotated[
+        list[str] | None,
+        typer.Option(help="Only these methods, or others: --methods fixmatch --methods 'dst(fixmatch)'."),
+    ] = None,
+    datasets: Annotated[
+        list[str] | None, typer.Option(help="Other datasets, or folders of images under --root.")
+    ] = None,
+    root: Annotated[Path | None, typer.Option(help="Folder that holds the datasets.")] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of every run.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the run folders and the table.")] = Path("runs/bench"),
+    processes: Annotated[int | None, typer.Option(min=1, help="Runs at a time.", show_default="cores")] = None,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but the table.")] = False,
+) -> None:
+    """Run every method of a bench on every dataset with every seed, and show the table.
+
+    A cell that is finished is not run again: the same command goes on where it was stopped. The table is written as
+    Markdown and CSV.
+    """
+    from dataclasses import replace
+
+    from selftrain.bench import find_bench, rows_of
+    from selftrain.bench.grid import cells_of, run_grid
+    from selftrain.bench.table import as_csv, markdown
+    from selftrain.console import Reporter
+    from selftrain.files import write_text
+    from selftrain.settings import parse_assignment
+
+    chosen = find_bench(name)
+    if methods:
+        known = {row.name: row for row in chosen.rows}
+        chosen = replace(chosen, rows=tuple(known.get(text) or rows_of([text])[0] for text in methods))
+    if datasets:
+        chosen = replace(chosen, datasets=tuple(datasets))
+    cells = cells_of(chosen, seeds, dict(parse_assignment(text) for text in set_ or []))
+    reporter = Reporter(quiet)
+    done, failed = run_grid(cells, root.resolve() if root else None, out, processes=processes, reporter=reporter)
+    table = markdown(chosen, done)
+    stem = name.replace("/", "-")
+    write_text(out / f"{stem}.md", table + "\n")
+    write_text(out / f"{stem}.csv", as_csv(done))
+    typer.echo(table)
+    reporter.say(f"table: {out / stem}.md and .csv")
+    if failed:
+        raise UserError(f"{len(failed)} of {len(cells)} runs failed, the first: {next(iter(failed.values()))}")
+
+
 @app.command()
 def cache(
     clear: Annotated[bool, typer.Option("--clear", help="Delete caches instead of listing them.")] = False,
@@ -234,7 +292,7 @@ def list_(
     what: Annotated[What, typer.Argument(help="What to list.")],
     pattern: Annotated[str | None, typer.Argument(help="Only names like this: 'dst', 'resnet*', 'optim.*'.")] = None,
 ) -> None:
-    """List methods (with every option), datasets, backbones, or settings."""
+    """List methods (with every option), datasets, backbones, benches, or settings."""
     from selftrain import listing
 
     console = Console()

@@ -5,69 +5,37 @@ Knows nothing of how training works; it makes run folders with ``selftrain.train
 
 from __future__ import annotations
 
-import multiprocessing
 import os
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import replace
 from pathlib import Path
-from statistics import mean, stdev
+from statistics import mean
 from typing import Any
 
 from rich.console import Console
 from rich.table import Table
 
+from selftrain.bench import DIGITS, Bench, Row
+from selftrain.bench.grid import cells_of, run_grid
+from selftrain.bench.table import spread
 from selftrain.console import Reporter
-from selftrain.files import read_json
-from selftrain.run import RESULTS
+from selftrain.errors import UserError
 
 METHODS = {"supervised": "supervised", "FixMatch": "fixmatch", "DST(FixMatch)": "dst(fixmatch)"}
-# Shared by all methods. Short runs want a quicker average than the 0.999 of a million steps.
-SETTINGS = {"train.batch": 32, "train.unlabeled_batch": 64, "optim.ema": 0.99, "train.threads": 1}
-STEPS = 1000
-
-
-def train_one(method: str, seed: int, folder: str) -> str:
-    """One run, finished or gone on with; in a process of its own."""
-    from selftrain.training import train
-
-    path = Path(folder)
-    if not (path / RESULTS).exists():
-        train(
-            "digits",
-            method=method,
-            labels_per_class=4,
-            steps=STEPS,
-            seed=seed,
-            settings={**SETTINGS, "data.split_seed": seed},
-            out=path,
-            resume=(path / "config.yaml").exists(),
-            quiet=True,
-        )
-    return folder
+BENCH = Bench("the demo", ("digits",), tuple(Row(method, label=name) for name, method in METHODS.items()), DIGITS)
 
 
 def run_demo(out: Path, seeds: int) -> None:
     """Train every method with every seed, a process a core; print the table, draw the picture."""
     console = Console()
     console.print(
-        f"Handwritten digits, 4 labels a class, {len(METHODS)} methods x {seeds} seeds, {STEPS} steps each. "
-        f"A seed draws the labels, the initial weights and the batches."
+        f"Handwritten digits, 4 labels a class, {len(METHODS)} methods x {seeds} seeds, {DIGITS['train.steps']} steps "
+        f"each. A seed draws the labels, the initial weights and the batches."
     )
-    folders = {
-        (name, seed): out / f"{method}-seed{seed}".replace("(", "-").replace(")", "")
-        for name, method in METHODS.items()
-        for seed in range(seeds)
-    }
-    workers = min(len(folders), os.cpu_count() or 1)
-    # spawn: a forked child of a process that has used torch's threads can hang
-    with (
-        Reporter().progress("training", len(folders), "runs") as bar,
-        ProcessPoolExecutor(workers, mp_context=multiprocessing.get_context("spawn")) as pool,
-    ):
-        waiting = [pool.submit(train_one, METHODS[name], seed, str(folder)) for (name, seed), folder in folders.items()]
-        for done, future in enumerate(as_completed(waiting), start=1):
-            future.result()
-            bar.reach(done)
-    results = {name: [read_json(folders[name, seed] / RESULTS) for seed in range(seeds)] for name in METHODS}
+    cells = [replace(cell, settings={**cell.settings, "data.split_seed": cell.seed}) for cell in cells_of(BENCH, seeds)]
+    done, failed = run_grid(cells, None, out, reporter=Reporter())
+    if failed:
+        raise UserError(f"a run failed: {next(iter(failed.values()))}")
+    results = {name: [done[cell] for cell in cells if cell.row.name == name] for name in METHODS}
     console.print(make_table(results))
     picture = draw(results, out / "demo.png")
     console.print(f"picture: {picture}, run folders: {out}{os.sep}")
@@ -89,14 +57,6 @@ def make_table(results: dict[str, list[dict[str, Any]]]) -> Table:
             f"{mean(run['seconds'] for run in runs):.0f}",
         )
     return table
-
-
-def spread(values: list[float], digits: int = 1) -> str:
-    """mean ± standard deviation over seeds."""
-    if any(value == float("inf") for value in values):
-        return "infinite"
-    deviation = f" ± {stdev(values):.{digits}f}" if len(values) > 1 else ""
-    return f"{mean(values):.{digits}f}{deviation}"
 
 
 def draw(results: dict[str, list[dict[str, Any]]], path: Path) -> Path:

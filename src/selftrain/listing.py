@@ -17,8 +17,10 @@ from selftrain.options import describe, field_help, field_types, spell
 
 
 def tables(what: str, pattern: str | None) -> Iterator[Table]:
-    found = {"methods": _methods, "datasets": _datasets, "backbones": _backbones, "settings": _settings}[what](pattern)
-    yield from found
+    known = {
+        "methods": _methods, "datasets": _datasets, "backbones": _backbones, "settings": _settings, "benches": _benches,
+    }  # fmt: skip
+    yield from known[what](pattern)
 
 
 def _wanted(names: list[str], pattern: str | None, what: str) -> list[str]:
@@ -44,6 +46,9 @@ def _methods(pattern: str | None) -> Iterator[Table]:
         for option, text in field_help(method).items():
             defaults = [spell(values[r].get(option)) if r in method.regimes else "-" for r in REGIMES]
             table.add_row(option, *(["(a method)"] * len(REGIMES) if option == "base" else defaults), escape(text))
+        remarks = [f"{regime}: {text}" for regime, text in method.remarks.items()]
+        base = "" if hasattr(method, "label") or name == "dst" else f"DST cannot wrap it: {method.why_no_base}"
+        table.caption = escape(". ".join([*remarks, *([base] if base else [])])) or None
         yield table
 
 
@@ -67,6 +72,16 @@ def _backbones(pattern: str | None) -> Iterator[Table]:
         table.add_row(info.name, "yes" if info.pretrained else "no", escape(info.note))
     if pattern is None:
         table.caption = "and every timm model: selftrain list backbones 'resnet*'"
+    yield table
+
+
+def _benches(pattern: str | None) -> Iterator[Table]:
+    from selftrain.bench import BENCHES
+
+    table = Table("name", "datasets", "rows", "what")
+    for name in _wanted(list(BENCHES), pattern, "benches"):
+        bench = BENCHES[name]
+        table.add_row(name, ", ".join(bench.datasets), str(len(bench.rows)), escape(bench.about))
     yield table
 
 

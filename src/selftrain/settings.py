@@ -35,6 +35,8 @@ class DataSettings:
     """labeled images also appear among the unlabeled ones, without their label"""
     validation_per_class: int = 0
     """labels of each class held out of training, to evaluate on where there is no test set"""
+    evaluate_on: Literal["test", "validation"] | None = None
+    """test set or held-out labels; unset: the test set where there is one"""
     size: int | None = None
     """side in pixels of what the network sees; unset: that of the backbone's weights, or of the images"""
     crop: Literal["pad", "resized"] = UNSET

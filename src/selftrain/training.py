@@ -293,10 +293,14 @@ class _Training:
         return torch.from_numpy(truth[self.split.unlabeled])
 
     def _held_out(self) -> tuple[str | None, Images | None, np.ndarray]:
-        if self.corpus.test is not None and self.corpus.test_labels is not None:
-            return "test", self.corpus.test, self.corpus.test_labels
-        if len(self.split.validation):
-            return "validation", self.corpus.images.subset(self.split.validation), self.split.validation_labels
+        corpus, split, asked = self.corpus, self.split, self.settings.data.evaluate_on
+        if corpus.test is not None and corpus.test_labels is not None and asked != "validation":
+            return "test", corpus.test, corpus.test_labels
+        if len(split.validation) and asked != "test":
+            return "validation", corpus.images.subset(split.validation), split.validation_labels
+        if asked is not None:
+            missing = "a test set (--test DIR)" if asked == "test" else "held-out labels (data.validation_per_class=N)"
+            raise UserError(f"data.evaluate_on={asked}: there is nothing to evaluate on, it needs {missing}.")
         return None, None, np.empty(0, np.int64)
 
     def evaluate(self, model: nn.Module) -> dict[str, Any]:

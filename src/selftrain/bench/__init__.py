@@ -1,0 +1,124 @@
+"""Benches: datasets x methods x seeds, run once each and shown as a table. Which ones there are, as data.
+
+Knows nothing of training beyond the names of methods and settings.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from selftrain.errors import UserError, nearest
+
+
+@dataclass(frozen=True)
+class Row:
+    """A line of a table: a method, and settings of its own beside those of the bench."""
+
+    method: str
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    label: str = ""
+    """what it is called; unset: the method"""
+
+    @property
+    def name(self) -> str:
+        return self.label or self.method
+
+
+@dataclass(frozen=True)
+class Bench:
+    about: str
+    datasets: tuple[str, ...]
+    """names of datasets, or of folders of images under --root"""
+    rows: tuple[Row, ...]
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """shared by all runs"""
+
+
+BASES = ("fixmatch", "flexmatch", "mean_teacher", "noisy_student", "dividemix")
+MORE_BASES = ("uda", "dash", "debiasmatch", "pseudo_label")
+OTHERS = (
+    "pi_model", "vat", "ali", "mixmatch", "remixmatch", "self_tuning", "co_training", "tri_training", "mutual_learning",
+)  # fmt: skip
+FOLDERS = ("cifar10-mini", "ucmerced")
+FROZEN = {"regime": "frozen", "network.backbone": "lite0", "data.size": 128, "data.labels_per_class": 4}
+# Short runs want a quicker average than the 0.999 of a million steps.
+DIGITS = {
+    "regime": "scratch", "data.labels_per_class": 4, "train.steps": 1000, "train.batch": 32,
+    "train.unlabeled_batch": 64, "optim.ema": 0.99,
+}  # fmt: skip
+DST, NO_WORST = "dst(fixmatch)", "dst(fixmatch, worst=false)"
+
+
+def rows_of(methods: Iterable[str]) -> tuple[Row, ...]:
+    return tuple(Row(method) for method in methods)
+
+
+ALL_METHODS = rows_of(
+    ("supervised", *OTHERS, *(m for base in (*BASES, *MORE_BASES) for m in (base, f"dst({base})"))),
+)
+
+
+def changes(methods: Iterable[str], setting: str, values: Iterable[Any]) -> tuple[Row, ...]:
+    """One setting at several values."""
+    return tuple(Row(m, {setting: v}, f"{m}, {setting.rpartition('.')[2]} {v}") for m in methods for v in values)
+
+
+def _study(about: str, *rows: Row) -> Bench:
+    return Bench(f"defaults of the frozen regime: {about}", FOLDERS, rows, FROZEN)
+
+
+def _thresholds() -> tuple[Row, ...]:
+    def key(method: str) -> str:
+        return "method.tau" if method == "fixmatch" else "method.base.tau"
+
+    return tuple(
+        Row(m, {key(m): tau}, f"{m}, tau {tau}") for tau in (0.7, 0.8, 0.9, 0.95) for m in ("fixmatch", NO_WORST, DST)
+    )
+
+
+BENCHES: dict[str, Bench] = {
+    "cpu/methods": Bench("every method and every DST combination on frozen features", FOLDERS, ALL_METHODS, FROZEN),
+    "cpu/digits": Bench(
+        "every method on handwritten digits, from random weights", ("digits",), (*ALL_METHODS, Row("rat")), DIGITS
+    ),
+    "study/tau": _study("the threshold", Row("supervised"), *_thresholds()),
+    "study/preset": _study(
+        "the paper's equations and its authors' released code",
+        Row(DST, label="released"),
+        Row("dst(fixmatch, preset=paper)", label="paper"),
+        Row("dst(fixmatch, preset=paper, optimiser=grl, reversal=0.5, warmup=300)", label="paper, grl 0.5 / 300"),
+        Row("dst(fixmatch, preset=paper, ce_cap=5)", label="paper, cap 5"),
+        Row("dst(fixmatch, worst=false, pseudo_head=linear)", label="linear pseudo head, no worst case"),
+        Row(NO_WORST, label="nonlinear pseudo head, no worst case"),
+    ),
+    "study/reversal": _study(
+        "strength and warm-up of the worst case",
+        *(
+            Row(DST, {"method.reversal": hi, "method.warmup": N}, f"hi {hi}, N {N}")
+            for hi, N in ((0.1, 1000), (0.1, 300), (0.3, 300), (0.5, 100), (0.5, 300), (0.5, 1000), (1.0, 300))
+        ),
+    ),
+    "study/view": _study("the view h' sees", *changes([DST], "method.worst_view", ("weak", "strong"))),
+    "study/width": _study("width of the heads", *changes([DST], "method.width", (256, 512, 1024, 2048))),
+    "study/bottleneck": _study("width of psi", *changes(["fixmatch", DST], "network.bottleneck", (256, 512, 1024))),
+    "study/lr": _study("learning rate", *changes(["fixmatch", DST], "optim.lr", (0.003, 0.01, 0.03))),
+    "study/steps": _study("steps", *changes(["fixmatch", DST], "train.steps", (500, 1000, 2000, 4000))),
+    "study/unit": _study("length of the features", *changes(["fixmatch", DST], "network.unit_features", (True, False))),
+    "study/views": _study(
+        "views kept of each image",
+        *(
+            Row(DST, {"data.weak_views": weak, "data.strong_views": strong}, f"{weak} weak, {strong} strong")
+            for weak, strong in ((1, 1), (1, 2), (2, 4))
+        ),
+    ),
+}  # fmt: skip
+
+
+def find_bench(name: str) -> Bench:
+    if name not in BENCHES:
+        raise UserError(
+            f"bench {name}: there is none of that name.{nearest(name, BENCHES)} See 'selftrain list benches'."
+        )
+    return BENCHES[name]

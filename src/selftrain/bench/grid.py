@@ -1,0 +1,132 @@
+"""Every cell of a bench, run once: a process a core, a run folder a cell, and what is finished is never run again.
+
+Knows nothing of tables.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import multiprocessing
+import os
+from collections.abc import Iterable, Mapping
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from selftrain.bench import Bench, Row
+from selftrain.console import Reporter
+from selftrain.data.sources import DATASETS
+from selftrain.errors import UserError, nearest
+from selftrain.files import read_json
+from selftrain.methods import make_method
+from selftrain.run import CONFIG, RESULTS
+
+
+@dataclass(frozen=True, eq=False)
+class Cell:
+    row: Row
+    dataset: str
+    seed: int
+    settings: Mapping[str, Any]
+    """those of the bench and those of the row"""
+
+    def folder(self, out: Path) -> Path:
+        """A name that changes with anything the result depends on."""
+        key = json.dumps([self.row.method, dict(self.settings)], sort_keys=True)
+        name = hashlib.sha256(key.encode()).hexdigest()[:10]
+        head = self.row.method.split("(", 1)[0] if not self.row.method.startswith("dst(") else self.row.method[:24]
+        word = "".join(c if c.isalnum() else "-" for c in head).strip("-")
+        return out / self.dataset / f"{word}-{name}-seed{self.seed}"
+
+
+def cells_of(bench: Bench, seeds: int, settings: Mapping[str, Any] | None = None) -> list[Cell]:
+    return [
+        Cell(row, dataset, seed, {**bench.settings, **row.settings, **(settings or {})})
+        for row in bench.rows
+        for dataset in bench.datasets
+        for seed in range(seeds)
+    ]
+
+
+def find_data(dataset: str, root: Path | None) -> str:
+    """A folder under the root, or the name of a dataset."""
+    if root is not None and (root / dataset).is_dir():
+        return str(root / dataset)
+    if dataset in DATASETS:
+        return dataset
+    where = f"in {root}" if root is not None else "(give the folder that holds it with --root)"
+    raise UserError(f"dataset {dataset}: there is no such folder {where}, nor a dataset of that name."
+                    f"{nearest(dataset, DATASETS)}")  # fmt: skip
+
+
+def run_cell(cell: Cell, root: Path | None, out: Path, threads: int = 1) -> dict[str, Any]:
+    """The results of a cell: those that are there, of a run gone on with, or of a new one."""
+    from selftrain.training import train
+
+    folder = cell.folder(out)
+    if not (folder / RESULTS).exists():
+        train(
+            find_data(cell.dataset, root),
+            method=cell.row.method,
+            seed=cell.seed,
+            out=folder,
+            resume=(folder / CONFIG).exists(),
+            root=root,
+            settings={
+                "network.save_backbone": False, "data.check": "header", "train.threads": threads, **cell.settings,
+            },
+            quiet=True,
+        )  # fmt: skip
+    results: dict[str, Any] = read_json(folder / RESULTS)
+    return results
+
+
+def run_grid(
+    cells: list[Cell], root: Path | None, out: Path, *, processes: int | None = None, reporter: Reporter | None = None
+) -> tuple[dict[Cell, dict[str, Any]], dict[Cell, str]]:
+    """Results of the cells that went well, and the reason for each that did not."""
+    for method, regime in {(cell.row.method, str(cell.settings.get("regime", "scratch"))) for cell in cells}:
+        make_method(method, regime)  # a typo is better told now
+    for dataset in {cell.dataset for cell in cells}:
+        find_data(dataset, root)
+    by_key = {cell.folder(out): cell for cell in cells}
+    done: dict[Cell, dict[str, Any]] = {}
+    failed: dict[Cell, str] = {}
+    waiting: list[Cell] = []
+    for folder, cell in by_key.items():
+        if (folder / RESULTS).exists():
+            done[cell] = read_json(folder / RESULTS)
+        else:
+            waiting.append(cell)
+    workers = max(1, min(processes or os.cpu_count() or 1, len(waiting)))
+    reporter = reporter or Reporter(quiet=True)
+    if not waiting:
+        return done, failed
+    # Cells of one dataset first fill its cache together, then share it. spawn: a forked child of a process that has
+    # used torch's threads can hang.
+    context = multiprocessing.get_context("spawn")
+    with (
+        reporter.progress("bench", len(by_key), "runs", start=len(done)) as bar,
+        ProcessPoolExecutor(workers, mp_context=context) as pool,
+    ):
+        jobs = {pool.submit(run_cell, cell, root, out): cell for cell in waiting}
+        for job in _finished(jobs):
+            cell = jobs[job]
+            try:
+                done[cell] = job.result()
+            except Exception as error:
+                failed[cell] = f"{type(error).__name__}: {error}" if not isinstance(error, UserError) else str(error)
+                reporter.warn(f"{cell.row.name} on {cell.dataset}, seed {cell.seed}: {failed[cell]}")
+            bar.reach(len(done) + len(failed))
+    return done, failed
+
+
+def _finished(jobs: Iterable[Any]) -> Iterable[Any]:
+    try:
+        yield from as_completed(jobs)
+    except BaseException:
+        for job in jobs:
+            job.cancel()
+        raise
