@@ -41,7 +41,7 @@ class DataSettings:
     """side in pixels of what the network sees; unset: that of the backbone's weights, or of the images"""
     crop: Literal["pad", "resized"] = UNSET
     """random crop of a padded picture (small images), or random resized crop (photos)"""
-    crop_scale: float = 0.2
+    crop_scale: float = UNSET
     """smallest share of a picture that a random resized crop keeps"""
     flip: bool | None = None
     """mirror pictures at random; unset: as the dataset says, true for folders"""
@@ -173,19 +173,22 @@ REGIMES: dict[str, dict[str, Any]] = {
         "network.backbone": "wrn", "network.bottleneck": 0,
         "optim.lr": 0.03, "optim.backbone_lr": 1.0, "optim.ema": 0.999,
         "train.steps": 20000, "train.batch": 64, "train.unlabeled_batch": 448,
-        "data.crop": "pad", "data.randaugment_n": 3, "data.randaugment_m": 5.0, "data.cutout": 0.5,
+        "data.crop": "pad", "data.crop_scale": 0.2,
+        "data.randaugment_n": 3, "data.randaugment_m": 5.0, "data.cutout": 0.5,
     },
     "finetune": {
         "network.backbone": "lite0", "network.bottleneck": 1024,
         "optim.lr": 0.003, "optim.backbone_lr": 0.1, "optim.ema": 0.0,
         "train.steps": 5000, "train.batch": 32, "train.unlabeled_batch": 32,
-        "data.crop": "resized", "data.randaugment_n": 2, "data.randaugment_m": 10.0, "data.cutout": 0.0,
+        "data.crop": "resized", "data.crop_scale": 0.2,
+        "data.randaugment_n": 2, "data.randaugment_m": 10.0, "data.cutout": 0.0,
     },
     "frozen": {
         "network.backbone": "lite0", "network.bottleneck": 512, "data.size": 128,
         "optim.lr": 0.01, "optim.backbone_lr": 1.0, "optim.ema": 0.0,
         "train.steps": 1000, "train.batch": 32, "train.unlabeled_batch": 64,
-        "data.crop": "resized", "data.randaugment_n": 2, "data.randaugment_m": 10.0, "data.cutout": 0.0,
+        "data.crop": "resized", "data.crop_scale": 0.5,
+        "data.randaugment_n": 2, "data.randaugment_m": 10.0, "data.cutout": 0.0,
     },
 }  # fmt: skip
 

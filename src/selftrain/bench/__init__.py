@@ -106,6 +106,10 @@ BENCHES: dict[str, Bench] = {
     "study/lr": _study("learning rate", *changes(["fixmatch", DST], "optim.lr", (0.003, 0.01, 0.03))),
     "study/steps": _study("steps", *changes(["fixmatch", DST], "train.steps", (500, 1000, 2000, 4000))),
     "study/unit": _study("length of the features", *changes(["fixmatch", DST], "network.unit_features", (True, False))),
+    "study/crop": _study(
+        "smallest share of a picture that a crop keeps",
+        *changes(["supervised", "fixmatch", DST], "data.crop_scale", (0.2, 0.5, 0.8)),
+    ),
     "study/views": _study(
         "views kept of each image",
         *(
