@@ -5,11 +5,13 @@ Knows nothing of training beyond the names of methods and settings.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from selftrain.errors import UserError, nearest
+from selftrain.methods import METHODS
+from selftrain.methods.spelling import usual_values
 
 
 @dataclass(frozen=True)
@@ -78,10 +80,52 @@ def _thresholds() -> tuple[Row, ...]:
     )
 
 
+# Held-out labels come on top of those that are trained on; the test set is not looked at.
+HELD_OUT = {"data.validation_per_class": 20, "data.evaluate_on": "validation"}
+LAMBDAS, TAUS, TEMPERATURES = (0.1, 0.3, 1.0, 3.0), (0.7, 0.8, 0.9, 0.95), (0.1, 0.5, 1.0, 2.0)
+# What the paper searched for fine-tuning; for methods it is silent about, what they depend on most.
+GRIDS: dict[str, dict[str, tuple[Any, ...]]] = {
+    "pseudo_label": {"tau": TAUS, "lam": LAMBDAS},
+    "pi_model": {"lam": LAMBDAS, "ramp": (0.125, 0.25)},
+    "mean_teacher": {"lam": LAMBDAS, "ramp": (0.125, 0.25), "m": (0.99, 0.999)},
+    "vat": {"eps": (0.3, 1.0, 3.0), "lam": (0.3, 1.0)},
+    "ali": {"lam": (0.1, 0.3, 1.0)},
+    "uda": {"T": TEMPERATURES, "lam": LAMBDAS},
+    "mixmatch": {"lam": (5.0, 25.0, 75.0)},
+    "remixmatch": {"lam": (0.5, 1.5)},
+    "fixmatch": {"tau": TAUS, "lam": LAMBDAS},
+    "dash": {"lam": LAMBDAS},
+    "flexmatch": {"tau": TAUS, "lam": LAMBDAS},
+    "debiasmatch": {"kappa": (0.1, 0.3, 1.0, 3.0), "tau": TAUS, "lam": LAMBDAS},
+    "self_tuning": {"D": (24, 32), "lam": (0.1, 0.3, 1.0)},
+    "noisy_student": {"T": TEMPERATURES, "lam": LAMBDAS},
+    "dividemix": {"lam_u": (1.0, 5.0, 25.0)},
+    "co_training": {"tau": TAUS, "lam": LAMBDAS},
+    "tri_training": {"tau": (0.0, 0.7, 0.95), "lam": LAMBDAS},
+    "mutual_learning": {"tau": TAUS, "lam": LAMBDAS},
+}
+
+
+def _grid_rows() -> Iterator[Row]:
+    for method, grid in GRIDS.items():
+        usual = usual_values(METHODS[method], "frozen")
+        yield Row(method)
+        for option, values in grid.items():
+            for value in values:
+                if value != usual[option]:
+                    yield Row(method, {f"method.{option}": value}, f"{method}, {option} {value}")
+
+
 BENCHES: dict[str, Bench] = {
     "cpu/methods": Bench("every method and every DST combination on frozen features", FOLDERS, ALL_METHODS, FROZEN),
     "cpu/digits": Bench(
         "every method on handwritten digits, from random weights", ("digits",), (*ALL_METHODS, Row("rat")), DIGITS
+    ),
+    "tune/methods": Bench(
+        "each method over the paper's grid, one option at a time, on held-out labels",
+        FOLDERS,
+        tuple(_grid_rows()),
+        {**FROZEN, **HELD_OUT},
     ),
     "study/tau": _study("the threshold", Row("supervised"), *_thresholds()),
     "study/preset": _study(
