@@ -28,8 +28,8 @@ from selftrain.data.stream import Stream
 from selftrain.engine.optim import make_sgd
 from selftrain.inputs import Extractor, image_views
 from selftrain.methods import make_method
-from selftrain.model import make_card, make_classifier
-from selftrain.network import Encoder, Network, Task, UnitFeatures
+from selftrain.model import make_card, make_classifier, make_encoder
+from selftrain.network import Network, Task, UnitFeatures
 from selftrain.settings import make_settings, with_values
 
 NAMES = view_names(2, 4)
@@ -50,12 +50,12 @@ def extraction(root: Path, images: int, rounds: int) -> dict[str, Any]:
         pixels = torch.stack([pictures[name] for name in NAMES], dim=1).flatten(0, 1)
         with tempfile.TemporaryDirectory() as cache:
             data = with_values(settings, {"data.cache": cache}).data
-            extractor = Extractor(backbone, card, data, torch.device("cpu"), Reporter(quiet=True))
+            extractor = Extractor(make_encoder(card, backbone), card, data, torch.device("cpu"), Reporter(quiet=True))
             started = time.perf_counter()
             extractor.features(part, NAMES)
             whole = time.perf_counter() - started
         torch.set_num_threads(threads)
-        encoder = Encoder(backbone, mean=card.preprocessing.mean, std=card.preprocessing.std).eval()
+        encoder = make_encoder(card, backbone).eval()
         normalised = encoder.normalise(pixels)
         best = []
         for batch in (len(NAMES) * 16, 8):  # the batch of a piece, and the small one that ours uses
