@@ -410,7 +410,7 @@ def pool_of(p: Tensor, parts: int = 3) -> Iterator[Unlabeled]:
 def two_logit_nets(method: DivideMix) -> Network:
     net = logit_net(method, classes=2, unlabeled=20)
     with torch.no_grad():
-        net.peer.h.weight.copy_(torch.eye(2))  # type: ignore[union-attr, operator]
+        net.peer.h.weight.copy_(torch.eye(2))  # type: ignore[operator]
     return net
 
 
@@ -434,7 +434,7 @@ def test_labels_come_from_both_networks_together() -> None:
     method = DivideMix()
     net = two_logit_nets(method)
     with torch.no_grad():
-        net.peer.h.weight.mul_(-3)  # type: ignore[union-attr, operator]
+        net.peer.h.weight.mul_(-3)  # type: ignore[operator]
     p = torch.full((20, 2), 0.5) + torch.tensor([0.3, -0.3])
     method.survey(net, nn.Identity(), pool_of(p))
     method.survey(net, nn.Identity(), pool_of(p))
@@ -448,7 +448,7 @@ def test_each_network_trains_with_what_the_other_believes_clean() -> None:
     agree = torch.tensor([[0.9, 0.1]]).expand(20, 2).clone()
     method.survey(net, nn.Identity(), pool_of(agree))  # every label is 0
     with torch.no_grad():  # the second network turns every prediction round
-        net.peer.h.weight.copy_(torch.eye(2).flip(0))  # type: ignore[union-attr, operator]
+        net.peer.h.weight.copy_(torch.eye(2).flip(0))  # type: ignore[operator]
     g = torch.Generator().manual_seed(0)
     confident = 0.9 + 0.01 * torch.randn(10, generator=g)
     p_0 = torch.cat([confident, 1 - confident])  # the first network has a low loss on the first ten

@@ -75,6 +75,8 @@ class Method:
             value = getattr(self, field.name)
             if isinstance(value, (int, float)) and value < 0:
                 raise UserError(f"{self.name}.{field.name}={value}: expected a number of at least 0.")
+            if field.name in ("T", "a") and value <= 0:
+                raise UserError(f"{self.name}.{field.name}={value}: expected a number greater than 0.")
             if field.name == "dropout" and value >= 1:
                 raise UserError(f"{self.name}.dropout={value}: expected a number of at least 0 and less than 1.")
 

@@ -19,7 +19,7 @@ from selftrain.methods.base import Losses, Method, labeled_loss, labeled_views
 from selftrain.methods.vat import quiet_logits, unit
 from selftrain.network import Network
 
-Phi = tuple[Tensor, Tensor, Tensor]
+Phi = tuple[Tensor, ...]
 """of each sample: (6,) added to the identity's 2 x 3 matrix, (2 C,) gain and shift of each channel, noise"""
 
 
@@ -63,7 +63,7 @@ class RAT(Method):
         return Views(labeled_views(self.w_strong), unlabeled=("weak",))
 
     def objective(self, net: Network, labeled: Labeled, unlabeled: Unlabeled, turn: str = "all") -> Losses:
-        l, _ = net.encode(Views(self.views.labeled), labeled, unlabeled)
+        l, _ = net.encode(self.views, labeled, unlabeled)  # running statistics are those of all pictures
         x = net.psi.normalise(unlabeled.weak).detach()
         logits = quiet_logits(net)
         with torch.no_grad():
@@ -75,13 +75,14 @@ class RAT(Method):
 
     def adversary(self, net: Network, logits: Callable[[Tensor], Tensor], x: Tensor, p: Tensor, d: Phi) -> Phi:
         """Phi_adv: the steepest direction of each group of parameters, searched from d, at its length by now."""
-        start = [(self.xi * unit(part)).requires_grad_() for part in d]
+        lengths = (self.eps_affine, self.eps_colour, self.eps_noise)
+        # off zero, where the gradient is zero; but a group that must not move starts where it stays
+        start = [
+            ((self.xi if length else 0.0) * unit(part)).requires_grad_()
+            for length, part in zip(lengths, d, strict=True)
+        ]
         with torch.enable_grad():
-            kl = kl_divergence(p, logits(transform(x, (start[0], start[1], start[2])))).sum()
-            affine, colour, noise = map(unit, torch.autograd.grad(kl, start))
+            kl = kl_divergence(p, logits(transform(x, tuple(start)))).sum()
+            directions = map(unit, torch.autograd.grad(kl, start))
         grown = gaussian_ramp(net.step, self.ramp * net.task.steps)
-        return (
-            grown * self.eps_affine * affine,
-            grown * self.eps_colour * colour,
-            grown * self.eps_noise * noise,
-        )
+        return tuple(grown * length * part for length, part in zip(lengths, directions, strict=True))
