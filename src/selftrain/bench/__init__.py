@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from selftrain.errors import UserError, nearest
-from selftrain.methods import METHODS
+from selftrain.methods import METHODS, FixMatch
 from selftrain.methods.spelling import usual_values
 
 
@@ -71,13 +71,11 @@ def _study(about: str, *rows: Row) -> Bench:
     return Bench(f"defaults of the frozen regime: {about}", FOLDERS, rows, FROZEN)
 
 
-def _thresholds() -> tuple[Row, ...]:
-    def key(method: str) -> str:
-        return "method.tau" if method == "fixmatch" else "method.base.tau"
-
-    return tuple(
-        Row(m, {key(m): tau}, f"{m}, tau {tau}") for tau in (0.7, 0.8, 0.9, 0.95) for m in ("fixmatch", NO_WORST, DST)
-    )
+def _thresholds() -> Iterator[Row]:
+    for tau in (0.7, 0.8, 0.9, 0.95):
+        for method in ("fixmatch", NO_WORST, DST):
+            setting = {"method.tau" if method == "fixmatch" else "method.base.tau": tau}
+            yield Row(method, {} if tau == usual_values(FixMatch, "frozen")["tau"] else setting, f"{method}, tau {tau}")
 
 
 # Held-out labels come on top of those that are trained on; the test set is not looked at.
@@ -153,6 +151,14 @@ BENCHES: dict[str, Bench] = {
     "study/crop": _study(
         "smallest share of a picture that a crop keeps",
         *changes(["supervised", "fixmatch", DST], "data.crop_scale", (0.2, 0.5, 0.8)),
+    ),
+    "study/labeled": _study(
+        "weight of the labeled loss on strong views",
+        *(
+            Row(m, {"method.base.w_strong" if m == DST else "method.w_strong": w}, f"{m}, w_strong {w}")
+            for m in ("supervised", "fixmatch", DST)
+            for w in (0.0, 0.1, 0.5, 1.0)
+        ),
     ),
     "study/views": _study(
         "views kept of each image",

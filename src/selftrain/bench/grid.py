@@ -9,6 +9,8 @@ import hashlib
 import json
 import multiprocessing
 import os
+import threading
+import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass
@@ -109,7 +111,7 @@ def run_grid(
     context = multiprocessing.get_context("spawn")
     with (
         reporter.progress("bench", len(by_key), "runs", start=len(done)) as bar,
-        ProcessPoolExecutor(workers, mp_context=context) as pool,
+        ProcessPoolExecutor(workers, mp_context=context, initializer=_end_with, initargs=(os.getpid(),)) as pool,
     ):
         jobs = {pool.submit(run_cell, cell, root, out): cell for cell in waiting}
         for job in _finished(jobs):
@@ -121,6 +123,17 @@ def run_grid(
                 reporter.warn(f"{cell.row.name} on {cell.dataset}, seed {cell.seed}: {failed[cell]}")
             bar.reach(len(done) + len(failed))
     return done, failed
+
+
+def _end_with(parent: int) -> None:
+    """A worker whose bench was killed ends, too; its run has checkpoints to go on from."""
+
+    def watch() -> None:
+        while os.getppid() == parent:
+            time.sleep(1)
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _finished(jobs: Iterable[Any]) -> Iterable[Any]:

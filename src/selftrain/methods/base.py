@@ -16,7 +16,7 @@ from selftrain.batch import Labeled, Unlabeled, Views
 from selftrain.errors import UserError
 from selftrain.functional import PseudoLabels, cross_entropy
 from selftrain.network import Network
-from selftrain.options import check_fields
+from selftrain.options import check_fields, field_types
 
 
 class Losses(NamedTuple):
@@ -42,6 +42,10 @@ class Losses(NamedTuple):
         self.total.backward()
 
 
+# What is a matter of the regime and not of the method: so that comparisons are fair, all methods share it.
+SHARED_DEFAULTS: Mapping[str, Mapping[str, Any]] = {"frozen": {"w_strong": 1.0}}
+
+
 @dataclass(frozen=True, kw_only=True)
 class Method:
     """Hyper-parameters plus equations. All that changes in training lives in the network."""
@@ -62,7 +66,9 @@ class Method:
     @classmethod
     def regime_defaults(cls, regime: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
         """The field values of ``regime``, which may depend on those the user has given."""
-        return cls.defaults.get(regime, {})
+        known = field_types(cls)
+        shared = {name: value for name, value in SHARED_DEFAULTS.get(regime, {}).items() if name in known}
+        return {**shared, **cls.defaults.get(regime, {})}
 
     @classmethod
     def preset_values(cls, preset: str) -> Mapping[str, Any]:

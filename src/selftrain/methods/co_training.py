@@ -39,6 +39,8 @@ class CoTraining(Method):
     """lambda, the weight of the unlabeled losses"""
     gamma: float = 0.0
     """weight of the overlap of the two heads"""
+    w_strong: float = 0.0
+    """weight of a second labeled loss, on strong views"""
 
     def names(self, k: int) -> tuple[str, str]:
         """The weak and the strong view of head k."""
@@ -46,13 +48,18 @@ class CoTraining(Method):
 
     @property
     def views(self) -> Views:
-        return Views(("weak", "weak_2"), ("weak", "weak_2", "strong", "strong_2"), gradient=("strong", "strong_2"))
+        labeled = ("weak", "weak_2", "strong", "strong_2") if self.w_strong else ("weak", "weak_2")
+        return Views(labeled, ("weak", "weak_2", "strong", "strong_2"), gradient=("strong", "strong_2"))
 
     def setup(self, net: Network) -> None:
         net.parts["h_2"] = another(net.h)
 
     def imitate(self, h: nn.Module, z: Tensor, other: PseudoLabels) -> Tensor:
         return pseudo_cross_entropy(h(z), other)
+
+    def supervise(self, h: nn.Module, l: Labeled, weak: str, strong: str) -> Tensor:
+        loss = cross_entropy(h(l[weak]), l.y)
+        return loss + self.w_strong * cross_entropy(h(l[strong]), l.y) if self.w_strong else loss
 
     def objective(self, net: Network, labeled: Labeled, unlabeled: Unlabeled, turn: str = "all") -> Losses:
         l, u = net.encode(self.views, labeled, unlabeled)
@@ -62,7 +69,9 @@ class CoTraining(Method):
             p = [probabilities(h(u[w])) for h, w in zip(heads, weak, strict=True)]
         f_hat = [threshold(q, self.tau)._replace(note=q) for q in p]
         terms = {
-            "labeled": cross_entropy(heads[0](l[weak[0]]), l.y) + cross_entropy(heads[1](l[weak[1]]), l.y),
+            "labeled": torch.stack(
+                [self.supervise(h, l, w, s) for h, w, s in zip(heads, weak, strong, strict=True)]
+            ).sum(),
             "unlabeled_1": self.lam * self.imitate(heads[0], u[strong[0]], f_hat[1]),
             "unlabeled_2": self.lam * self.imitate(heads[1], u[strong[1]], f_hat[0]),
         }

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from selftrain.batch import Views
 from selftrain.functional import PseudoLabels, kl_divergence
+from selftrain.methods.base import labeled_views
 from selftrain.methods.co_training import CoTraining
 
 
@@ -32,7 +33,7 @@ class MutualLearning(CoTraining):
 
     @property
     def views(self) -> Views:
-        return Views(unlabeled=("weak", "strong"), gradient=("strong",))
+        return Views(labeled_views(self.w_strong), unlabeled=("weak", "strong"), gradient=("strong",))
 
     def imitate(self, h: nn.Module, z: Tensor, other: PseudoLabels) -> Tensor:
         if not self.soft:

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from selftrain.batch import Labeled, Unlabeled, Views
-from selftrain.functional import PseudoLabels, cross_entropy, probabilities, pseudo_cross_entropy
-from selftrain.methods.base import Losses, Method
+from selftrain.functional import PseudoLabels, probabilities, pseudo_cross_entropy
+from selftrain.methods.base import Losses, Method, labeled_loss, labeled_views
 from selftrain.methods.co_training import overlap
 from selftrain.network import Classifier, Committee, Network, another
 
@@ -42,10 +42,12 @@ class TriTraining(Method):
     """weight of the overlap of the first two heads"""
     third_labeled: bool = False
     """the third head learns from true labels, too"""
+    w_strong: float = 0.0
+    """weight of a second labeled loss, on strong views"""
 
     @property
     def views(self) -> Views:
-        return Views(unlabeled=("weak", "strong"), gradient=("strong",))
+        return Views(labeled_views(self.w_strong), unlabeled=("weak", "strong"), gradient=("strong",))
 
     def setup(self, net: Network) -> None:
         net.parts["h_2"], net.parts["h_3"] = another(net.h), another(net.h)
@@ -60,7 +62,7 @@ class TriTraining(Method):
             p = [probabilities(h(u.weak)) for h in heads]
         f_hat = [agreement(p[i - 1], p[i - 2], self.tau) for i in range(3)]
         taught = heads if self.third_labeled else heads[:2]
-        terms = {"labeled": torch.stack([cross_entropy(h(l.weak), l.y) for h in taught]).sum()}
+        terms = {"labeled": torch.stack([labeled_loss(h, l, self.w_strong) for h in taught]).sum()}
         for i, h in enumerate(heads):
             terms[f"unlabeled_{i + 1}"] = self.lam * pseudo_cross_entropy(h(u.strong), f_hat[i])
         if self.gamma:
