@@ -590,3 +590,11 @@ def test_annealing_off_is_the_plain_labeled_loss() -> None:
     labeled, unlabeled = tiny_batch()
     plain = UDA(w_strong=0.1).objective(net, labeled, unlabeled).terms["labeled"]
     torch.testing.assert_close(plain, Supervised(w_strong=0.1).objective(net, labeled).total)
+
+
+@pytest.mark.parametrize(("shape", "expected"), [((3, 32, 32), 6.0), ((3, 64, 64), 12.0), ((1, 8, 8), 6 / 48**0.5)])
+def test_an_unset_length_is_the_same_for_every_input(shape: tuple[int, ...], expected: float) -> None:
+    from selftrain.methods.vat import length
+
+    assert length(None, torch.zeros(2, *shape)) == pytest.approx(expected)
+    assert length(0.5, torch.zeros(2, *shape)) == 0.5

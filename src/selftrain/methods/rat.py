@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from selftrain.batch import Labeled, Unlabeled, Views
 from selftrain.functional import gaussian_ramp, kl_divergence, probabilities
 from selftrain.methods.base import Losses, Method, labeled_loss, labeled_views
-from selftrain.methods.vat import quiet_logits, unit
+from selftrain.methods.vat import length, quiet_logits, unit
 from selftrain.network import Network
 
 Phi = tuple[Tensor, ...]
@@ -47,8 +47,9 @@ class RAT(Method):
     """length of the geometric move"""
     eps_colour: float = 0.3
     """length of the change of gain and shift of the channels"""
-    eps_noise: float = 6.0
-    """length of the noise, in units of the network's input"""
+    eps_noise: float | None = None
+    """length of the noise, in units of the network's input; none: 6 for a picture of 3 x 32 x 32, and in proportion to
+    the root of the number of inputs"""
     lam: float = 1.0
     """lambda, the weight of the smoothness"""
     xi: float = 0.01
@@ -75,14 +76,13 @@ class RAT(Method):
 
     def adversary(self, net: Network, logits: Callable[[Tensor], Tensor], x: Tensor, p: Tensor, d: Phi) -> Phi:
         """Phi_adv: the steepest direction of each group of parameters, searched from d, at its length by now."""
-        lengths = (self.eps_affine, self.eps_colour, self.eps_noise)
+        lengths = (self.eps_affine, self.eps_colour, length(self.eps_noise, x))
         # off zero, where the gradient is zero; but a group that must not move starts where it stays
         start = [
-            ((self.xi if length else 0.0) * unit(part)).requires_grad_()
-            for length, part in zip(lengths, d, strict=True)
+            ((self.xi if size else 0.0) * unit(part)).requires_grad_() for size, part in zip(lengths, d, strict=True)
         ]
         with torch.enable_grad():
             kl = kl_divergence(p, logits(transform(x, tuple(start)))).sum()
             directions = map(unit, torch.autograd.grad(kl, start))
         grown = gaussian_ramp(net.step, self.ramp * net.task.steps)
-        return tuple(grown * length * part for length, part in zip(lengths, directions, strict=True))
+        return tuple(grown * size * part for size, part in zip(lengths, directions, strict=True))

@@ -5,6 +5,7 @@ Knows nothing of pictures: the perturbation is added to what psi is fed, be it p
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -22,6 +23,11 @@ def unit(d: Tensor) -> Tensor:
     """Each sample's tensor scaled to length 1."""
     flat = torch.nn.functional.normalize(d.float().flatten(1), dim=1, eps=1e-20)
     return flat.view_as(d)
+
+
+def length(eps: float | None, x: Tensor) -> float:
+    """The length of a perturbation of x: as given, or the same for each input as 6 for 3 x 32 x 32 of them."""
+    return 6 * math.sqrt(x[0].numel() / (3 * 32 * 32)) if eps is None else eps
 
 
 def quiet_logits(net: Network) -> Callable[[Tensor], Tensor]:
@@ -46,8 +52,9 @@ class VAT(Method):
     defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {"frozen": {"eps": 1.0}}
     remarks: ClassVar[Mapping[str, str]] = {"frozen": "the perturbation is added to the features, scaled to length"}
 
-    eps: float = 6.0
-    """length of the perturbation, in units of the network's input"""
+    eps: float | None = None
+    """length of the perturbation, in units of the network's input; none: 6 for a picture of 3 x 32 x 32, and in
+    proportion to the root of the number of inputs"""
     lam: float = 0.3
     """lambda, the weight of the smoothness"""
     lam_entropy: float = 0.06
@@ -69,7 +76,7 @@ class VAT(Method):
         logits = quiet_logits(net)
         with torch.no_grad():
             p = probabilities(logits(x))
-        r = self.eps * self.direction(logits, x, p, torch.randn_like(x))
+        r = length(self.eps, x) * self.direction(logits, x, p, torch.randn_like(x))
         smoothness = kl_divergence(p, logits(x + r)).mean()
         clean = net.h(u.weak)
         return Losses(
