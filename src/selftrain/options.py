@@ -42,7 +42,7 @@ def field_help(cls: Any) -> dict[str, str]:
                 and isinstance(following, ast.Expr)
                 and isinstance(following.value, ast.Constant)
             ):
-                texts[statement.target.id] = inspect.cleandoc(str(following.value.value))
+                texts[statement.target.id] = " ".join(str(following.value.value).split())
     return {name: texts.get(name, "") for name in field_types(cls)}
 
 
