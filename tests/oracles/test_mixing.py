@@ -179,7 +179,7 @@ def test_remixmatch_is_its_equation(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_aligned_distributions_leave_predictions_unchanged() -> None:
-    alignment = Alignment(3)
+    alignment = Alignment(3, 128)
     p, q = torch.softmax(torch.randn(5, 3), 1), torch.tensor([0.5, 0.3, 0.2])
     torch.testing.assert_close(alignment.align(p), p)  # both start uniform: nothing is divided by 0
     alignment.window.copy_(q.expand(128, 3))
@@ -188,14 +188,14 @@ def test_aligned_distributions_leave_predictions_unchanged() -> None:
 
 
 def test_alignment_by_hand() -> None:
-    alignment = Alignment(2)
+    alignment = Alignment(2, 128)
     alignment.window.copy_(torch.tensor([0.8, 0.2]).expand(128, 2))
     ours = alignment.align(torch.tensor([[0.8, 0.2], [0.5, 0.5]]))
     torch.testing.assert_close(ours, torch.tensor([[0.5, 0.5], [0.2, 0.8]]))
 
 
 def test_the_window_holds_the_last_128_batch_means_and_survives_saving() -> None:
-    alignment, again = Alignment(3), Alignment(3)
+    alignment, again = Alignment(3, 128), Alignment(3, 128)
     rows = [torch.full((3,), 1 / 3)] * 128
     y, labels = torch.tensor([0, 0, 1, 2]), torch.full((3,), 1 / 3)
     g = torch.Generator().manual_seed(0)
@@ -212,7 +212,7 @@ def test_the_window_holds_the_last_128_batch_means_and_survives_saving() -> None
 
 
 def test_the_moving_average_in_place_of_the_window_by_hand() -> None:
-    alignment = Alignment(2)
+    alignment = Alignment(2, 128)
     alignment.record(torch.tensor([[0.9, 0.1], [0.7, 0.3]]), torch.tensor([0]), torch.tensor(0), "ema")
     torch.testing.assert_close(alignment.window.mean(dim=0), torch.tensor([0.5003, 0.4997]))
 

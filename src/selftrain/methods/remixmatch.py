@@ -20,7 +20,7 @@ from selftrain.functional import PseudoLabels, cross_entropy, linear_ramp, mixup
 from selftrain.methods.base import Losses, Method
 from selftrain.network import Network, still_statistics
 
-WINDOW, DECAY = 128, 0.999
+DECAY = 0.999
 
 
 class Alignment(nn.Module):
@@ -29,9 +29,9 @@ class Alignment(nn.Module):
     window: Tensor
     p_data: Tensor
 
-    def __init__(self, classes: int) -> None:
+    def __init__(self, classes: int, batches: int) -> None:
         super().__init__()
-        self.register_buffer("window", torch.full((WINDOW, classes), 1 / classes))
+        self.register_buffer("window", torch.full((batches, classes), 1 / classes))
         self.register_buffer("p_data", torch.full((classes,), 1 / classes))
 
     def align(self, p: Tensor) -> Tensor:
@@ -41,7 +41,7 @@ class Alignment(nn.Module):
     def record(self, p: Tensor, y: Tensor, step: Tensor, how: str) -> None:
         mean = all_mean(p.mean(dim=0))
         if how == "window":
-            self.window.index_copy_(0, (step % WINDOW).view(1), mean[None])
+            self.window.index_copy_(0, (step % len(self.window)).view(1), mean[None])
         else:
             self.window.lerp_(mean.expand_as(self.window), 1 - DECAY)
         self.p_data.lerp_(all_mean(F.one_hot(y, len(mean)).to(mean.dtype).mean(dim=0)), 1 - DECAY)
@@ -56,7 +56,7 @@ class ReMixMatch(Method):
     why_no_base: ClassVar[str] = (
         "its pseudo labels are mixed into the true ones, so no head could learn from these alone"
     )
-    defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {"frozen": {"lam_rotation": 0.0}}
+    defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {"frozen": {"lam_rotation": 0.0, "window": 16}}
     remarks: ClassVar[Mapping[str, str]] = {"frozen": "there is no rotation term: features cannot be rotated"}
 
     lam: float = 1.5
@@ -72,7 +72,9 @@ class ReMixMatch(Method):
     M: Literal[1, 2, 3, 4, 5, 6, 7, 8] = 2
     """strong views of each unlabeled sample"""
     alignment: Literal["window", "ema"] = "window"
-    """the distribution of recent predictions: mean of the last 128 batches, or a moving average"""
+    """the distribution of recent predictions: mean of the last batches, or a moving average"""
+    window: int = 128
+    """how many batches that are; in short runs a long window lags behind, and predictions swing from class to class"""
     ramp: float = 0.4
     """share of training over which the unlabeled weights rise linearly from 0"""
 
@@ -85,7 +87,7 @@ class ReMixMatch(Method):
         return Views(labeled=("strong",), unlabeled=("weak", *self.strong))
 
     def setup(self, net: Network) -> None:
-        net.parts["alignment"] = Alignment(net.task.classes)
+        net.parts["alignment"] = Alignment(net.task.classes, max(1, self.window))
         if self.lam_rotation:
             if len(net.task.shape) == 1:
                 raise UserError(
