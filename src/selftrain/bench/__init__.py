@@ -58,7 +58,7 @@ def rows_of(methods: Iterable[str]) -> tuple[Row, ...]:
 
 
 ALL_METHODS = rows_of(
-    ("supervised", *OTHERS, *(m for base in (*BASES, *MORE_BASES) for m in (base, f"dst({base})"))),
+    ("supervised", *(m for base in (*BASES, *MORE_BASES) for m in (base, f"dst({base})")), *OTHERS),
 )
 
 
@@ -115,7 +115,12 @@ def _grid_rows() -> Iterator[Row]:
 
 
 BENCHES: dict[str, Bench] = {
-    "cpu/methods": Bench("every method and every DST combination on frozen features", FOLDERS, ALL_METHODS, FROZEN),
+    "cpu/methods": Bench(
+        "every method and every DST combination on frozen features",
+        FOLDERS,
+        (*ALL_METHODS, *rows_of(["fixmatch(tau=0.8)", "dst(fixmatch(tau=0.8))"])),
+        FROZEN,
+    ),
     "cpu/digits": Bench(
         "every method on handwritten digits, from random weights", ("digits",), (*ALL_METHODS, Row("rat")), DIGITS
     ),

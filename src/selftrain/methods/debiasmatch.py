@@ -36,7 +36,8 @@ class DebiasMatch(FixMatch):
     name: ClassVar[str] = "debiasmatch"
     reference: ClassVar[str] = "Wang et al., CVPR 2022"
     defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        regime: {"tau": 0.7, "kappa": 0.3} for regime in ("finetune", "frozen")
+        "finetune": {"tau": 0.7, "kappa": 0.3},
+        "frozen": {"tau": 0.7, "kappa": 1.0},
     }
 
     kappa: float = 0.4

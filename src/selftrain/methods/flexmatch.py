@@ -51,7 +51,8 @@ class FlexMatch(FixMatch):
     name: ClassVar[str] = "flexmatch"
     reference: ClassVar[str] = "Zhang et al., NeurIPS 2021"
     defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        regime: {"tau": 0.7, "warmup": False} for regime in ("finetune", "frozen")
+        "finetune": {"tau": 0.7, "warmup": False},
+        "frozen": {"tau": 0.9, "warmup": False},
     }
 
     warmup: bool = True

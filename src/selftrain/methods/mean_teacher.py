@@ -26,7 +26,8 @@ class MeanTeacher(SelfTraining):
     name: ClassVar[str] = "mean_teacher"
     reference: ClassVar[str] = "Tarvainen and Valpola, NeurIPS 2017"
     defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        regime: {"lam": 1.0, "ramp": 0.125, "reduction": "class_sum"} for regime in ("finetune", "frozen")
+        "finetune": {"lam": 1.0, "ramp": 0.125, "reduction": "class_sum"},
+        "frozen": {"lam": 1.0, "ramp": 0.125, "reduction": "class_sum", "m": 0.99},
     }
 
     lam: float = 50.0

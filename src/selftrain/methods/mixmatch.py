@@ -36,7 +36,8 @@ class MixMatch(Method):
         "its pseudo labels are mixed into the true ones, so no head could learn from these alone"
     )
     defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        regime: {"a": 0.75, "lam": 75.0} for regime in ("finetune", "frozen")
+        "finetune": {"a": 0.75, "lam": 75.0},
+        "frozen": {"a": 0.75, "lam": 5.0},
     }
 
     lam: float = 100.0

@@ -5,9 +5,9 @@ Knows nothing of which head it trains: ``imitate`` takes it as an argument; the 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
@@ -37,6 +37,7 @@ class NoisyStudent(SelfTraining):
 
     name: ClassVar[str] = "noisy_student"
     reference: ClassVar[str] = "Xie et al., CVPR 2020"
+    defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {"frozen": {"T": 0.5}}
 
     T: float = 1.0
     """temperature of the teacher's labels"""

@@ -26,7 +26,7 @@ class PseudoLabel(SelfTraining):
     reference: ClassVar[str] = "Lee, ICML workshop 2013"
     defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "finetune": {"tau": 0.7, "ramp": 0.0},
-        "frozen": {"tau": 0.7, "ramp": 0.0},
+        "frozen": {"tau": 0.7, "ramp": 0.0, "lam": 0.3},
     }
 
     tau: float = 0.95

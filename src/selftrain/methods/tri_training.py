@@ -32,7 +32,7 @@ class TriTraining(Method):
     name: ClassVar[str] = "tri_training"
     reference: ClassVar[str] = "Ruder and Plank, ACL 2018"
     why_no_base: ClassVar[str] = "its heads teach each other, so no head makes labels without learning from them"
-    defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
+    defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {"frozen": {"tau": 0.7}}
 
     tau: float = 0.0
     """confidence both of the others need in order to teach; at 0 their agreement is enough"""

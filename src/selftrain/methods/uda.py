@@ -26,7 +26,7 @@ class UDA(SelfTraining):
     reference: ClassVar[str] = "Xie et al., NeurIPS 2020"
     defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "finetune": {"tau": 0.7, "T": 0.5},
-        "frozen": {"tau": 0.7, "T": 0.5},
+        "frozen": {"tau": 0.7, "T": 0.5, "lam": 0.3},
     }
 
     tau: float = 0.8
