@@ -118,7 +118,11 @@ BENCHES: dict[str, Bench] = {
     "cpu/methods": Bench(
         "every method and every DST combination on frozen features",
         FOLDERS,
-        (*ALL_METHODS, *rows_of(["fixmatch(tau=0.8)", "dst(fixmatch(tau=0.8))"])),
+        (
+            *ALL_METHODS,
+            Row("fixmatch", {"method.tau": 0.8}, "fixmatch(tau=0.8)"),
+            Row(DST, {"method.base.tau": 0.8}, "dst(fixmatch(tau=0.8))"),
+        ),
         FROZEN,
     ),
     "cpu/digits": Bench(
