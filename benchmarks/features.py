@@ -20,7 +20,6 @@ import numpy as np
 import torch
 
 from selftrain.backbones import build_backbone
-from selftrain.batch import Views
 from selftrain.console import Reporter
 from selftrain.data.features import FeatureViews, view_names
 from selftrain.data.sources import load_corpus
@@ -85,8 +84,7 @@ def step(rows: int, folder: Path) -> tuple[Any, Stream]:
     optimizer = make_sgd(net, settings.optim)
     views = FeatureViews(features, NAMES, np.arange(rows))
     labeled = FeatureViews(features, NAMES, np.arange(40))
-    wanted = Views(unlabeled=("weak", "strong"), gradient=("strong",))
-    stream = Stream(labeled, np.arange(40) % 10, views, wanted, batch=32, unlabeled_batch=64, seed=0)
+    stream = Stream(labeled, np.arange(40) % 10, views, method.views, batch=32, unlabeled_batch=64, seed=0)
 
     def take(number: int) -> None:
         losses = method.objective(net, *stream[number])
