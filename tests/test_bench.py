@@ -60,14 +60,30 @@ def test_a_grid_runs_every_cell_once(tmp_path: Path) -> None:
     assert all(row["evaluated_on"] == "test" for row in rows)
 
 
+def test_a_cell_is_known_by_all_its_settings(tmp_path: Path) -> None:
+    def folder(method: str, **settings: Any) -> Path:
+        return cells_of(Bench("", ("digits",), (Row(method, settings),), QUICK), 1)[0].folder(tmp_path)
+
+    assert folder("fixmatch") == folder("fixmatch(tau=0.95)") == folder("fixmatch", **{"method.tau": 0.95})
+    assert folder("fixmatch") != folder("fixmatch(tau=0.9)")
+    assert folder("fixmatch") != folder("fixmatch", **{"optim.lr": 0.1})
+
+
+def test_rows_that_are_the_same_run_both_have_its_results(tmp_path: Path) -> None:
+    bench = Bench("", ("digits",), (Row("supervised"), Row("supervised(w_strong=0)", label="again")), QUICK)
+    done, _ = run_grid(cells_of(bench, seeds=1), None, tmp_path, processes=1)
+    assert len(done) == 2
+    assert len(list(tmp_path.rglob("results.json"))) == 1
+
+
 def test_a_cell_that_fails_stops_no_other(tmp_path: Path) -> None:
     bench = Bench(
-        "a test", ("digits",), (Row("supervised"), Row("supervised", {"data.size": 5000}, "too large")), QUICK
+        "a test", ("digits",), (Row("supervised"), Row("supervised", {"data.test": "/nowhere"}, "no test set")), QUICK
     )
     done, failed = run_grid(cells_of(bench, seeds=1), None, tmp_path, processes=1)
     assert len(done) == 1
-    assert "data.size=5000" in next(iter(failed.values()))
-    assert "| too large | - | - | - |" in markdown(bench, done)
+    assert "/nowhere" in next(iter(failed.values()))
+    assert "| no test set | - | - | - |" in markdown(bench, done)
 
 
 @pytest.mark.parametrize(
@@ -100,6 +116,14 @@ def bench_command(out: Path, **more: Any) -> list[str]:
             "dst(fixmatch)", "--seeds", "1", "--out", str(out), *sets]  # fmt: skip
 
 
+def _alive(group: int) -> bool:
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
 def test_a_killed_bench_ends_with_the_same_table(tmp_path: Path) -> None:
     whole = subprocess.run(bench_command(tmp_path / "whole"), capture_output=True, text=True, check=True)
     killed = subprocess.Popen(
@@ -108,8 +132,11 @@ def test_a_killed_bench_ends_with_the_same_table(tmp_path: Path) -> None:
     deadline = time.monotonic() + 60
     while not any((tmp_path / "cut").rglob("last.pt")) and time.monotonic() < deadline:
         time.sleep(0.05)
-    os.killpg(killed.pid, signal.SIGKILL)
+    os.kill(killed.pid, signal.SIGKILL)  # the bench alone; its workers notice by themselves
     killed.wait()
+    while _alive(killed.pid) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert not _alive(killed.pid)
     again = subprocess.run(bench_command(tmp_path / "cut"), capture_output=True, text=True, check=True)
     assert again.stdout == whole.stdout
     assert "| dst(fixmatch) |" in whole.stdout

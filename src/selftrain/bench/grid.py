@@ -9,11 +9,12 @@ import hashlib
 import json
 import multiprocessing
 import os
+import re
 import threading
 import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor, as_completed
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,9 @@ from selftrain.console import Reporter
 from selftrain.data.sources import DATASETS
 from selftrain.errors import UserError, nearest
 from selftrain.files import read_json
-from selftrain.methods import make_method
+from selftrain.methods import spell_method
 from selftrain.run import CONFIG, RESULTS
+from selftrain.training import settle, train
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,12 +37,11 @@ class Cell:
     """those of the bench and those of the row"""
 
     def folder(self, out: Path) -> Path:
-        """A name that changes with anything the result depends on."""
-        key = json.dumps([self.row.method, dict(self.settings)], sort_keys=True)
-        name = hashlib.sha256(key.encode()).hexdigest()[:10]
-        head = self.row.method.split("(", 1)[0] if not self.row.method.startswith("dst(") else self.row.method[:24]
-        word = "".join(c if c.isalnum() else "-" for c in head).strip("-")
-        return out / self.dataset / f"{word}-{name}-seed{self.seed}"
+        """A name that changes with every setting of the run, those it has by default included."""
+        settings, method = settle({"method": self.row.method, **self.settings})
+        key = json.dumps(asdict(settings), sort_keys=True)
+        word = "-".join(re.findall(r"\w+", spell_method(method, settings.regime)))[:40]
+        return out / self.dataset / f"{word}-{hashlib.sha256(key.encode()).hexdigest()[:10]}-seed{self.seed}"
 
 
 def cells_of(bench: Bench, seeds: int, settings: Mapping[str, Any] | None = None) -> list[Cell]:
@@ -65,8 +66,6 @@ def find_data(dataset: str, root: Path | None) -> str:
 
 def run_cell(cell: Cell, root: Path | None, out: Path, threads: int = 1) -> dict[str, Any]:
     """The results of a cell: those that are there, of a run gone on with, or of a new one."""
-    from selftrain.training import train
-
     folder = cell.folder(out)
     if not (folder / RESULTS).exists():
         train(
@@ -89,19 +88,18 @@ def run_grid(
     cells: list[Cell], root: Path | None, out: Path, *, processes: int | None = None, reporter: Reporter | None = None
 ) -> tuple[dict[Cell, dict[str, Any]], dict[Cell, str]]:
     """Results of the cells that went well, and the reason for each that did not."""
-    for method, regime in {(cell.row.method, str(cell.settings.get("regime", "scratch"))) for cell in cells}:
-        make_method(method, regime)  # a typo is better told now
-    for dataset in {cell.dataset for cell in cells}:
-        find_data(dataset, root)
-    by_key = {cell.folder(out): cell for cell in cells}
+    alike: dict[Path, list[Cell]] = {}  # rows that come to the same settings are one run
+    for cell in cells:
+        find_data(cell.dataset, root)
+        alike.setdefault(cell.folder(out), []).append(cell)  # a typo is told here, before anything runs
     done: dict[Cell, dict[str, Any]] = {}
     failed: dict[Cell, str] = {}
-    waiting: list[Cell] = []
-    for folder, cell in by_key.items():
+    waiting: list[list[Cell]] = []
+    for folder, same in alike.items():
         if (folder / RESULTS).exists():
-            done[cell] = read_json(folder / RESULTS)
+            done |= dict.fromkeys(same, read_json(folder / RESULTS))
         else:
-            waiting.append(cell)
+            waiting.append(same)
     workers = max(1, min(processes or os.cpu_count() or 1, len(waiting)))
     reporter = reporter or Reporter(quiet=True)
     if not waiting:
@@ -110,17 +108,18 @@ def run_grid(
     # used torch's threads can hang.
     context = multiprocessing.get_context("spawn")
     with (
-        reporter.progress("bench", len(by_key), "runs", start=len(done)) as bar,
+        reporter.progress("bench", len(cells), "runs", start=len(done)) as bar,
         ProcessPoolExecutor(workers, mp_context=context, initializer=_end_with, initargs=(os.getpid(),)) as pool,
     ):
-        jobs = {pool.submit(run_cell, cell, root, out): cell for cell in waiting}
+        jobs = {pool.submit(run_cell, same[0], root, out): same for same in waiting}
         for job in _finished(jobs):
-            cell = jobs[job]
+            cell = jobs[job][0]
             try:
-                done[cell] = job.result()
+                done |= dict.fromkeys(jobs[job], job.result())
             except Exception as error:
-                failed[cell] = f"{type(error).__name__}: {error}" if not isinstance(error, UserError) else str(error)
-                reporter.warn(f"{cell.row.name} on {cell.dataset}, seed {cell.seed}: {failed[cell]}")
+                reason = f"{type(error).__name__}: {error}" if not isinstance(error, UserError) else str(error)
+                failed |= dict.fromkeys(jobs[job], reason)
+                reporter.warn(f"{cell.row.name} on {cell.dataset}, seed {cell.seed}: {reason}")
             bar.reach(len(done) + len(failed))
     return done, failed
 

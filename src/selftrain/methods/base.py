@@ -140,10 +140,10 @@ class Method:
         return net.classifier
 
 
-def labeled_loss(h: nn.Module, l: Labeled, w_strong: float = 0.0) -> Tensor:
+def labeled_loss(h: nn.Module, l: Labeled, w_strong: float = 0.0, weak: str = "weak", strong: str = "strong") -> Tensor:
     """L_L(psi, h) (Eq. 1), plus w_strong times the same on strong views where asked for."""
-    loss = cross_entropy(h(l.weak), l.y)
-    return loss + w_strong * cross_entropy(h(l.strong), l.y) if w_strong else loss
+    loss = cross_entropy(h(l[weak]), l.y)
+    return loss + w_strong * cross_entropy(h(l[strong]), l.y) if w_strong else loss
 
 
 def labeled_views(w_strong: float) -> tuple[str, ...]:

@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from selftrain.batch import Labeled, Unlabeled, Views
-from selftrain.functional import PseudoLabels, cross_entropy, probabilities, pseudo_cross_entropy, threshold
-from selftrain.methods.base import Losses, Method
+from selftrain.functional import PseudoLabels, probabilities, pseudo_cross_entropy, threshold
+from selftrain.methods.base import Losses, Method, labeled_loss
 from selftrain.network import Classifier, Committee, Network, another
 
 
@@ -57,10 +57,6 @@ class CoTraining(Method):
     def imitate(self, h: nn.Module, z: Tensor, other: PseudoLabels) -> Tensor:
         return pseudo_cross_entropy(h(z), other)
 
-    def supervise(self, h: nn.Module, l: Labeled, weak: str, strong: str) -> Tensor:
-        loss = cross_entropy(h(l[weak]), l.y)
-        return loss + self.w_strong * cross_entropy(h(l[strong]), l.y) if self.w_strong else loss
-
     def objective(self, net: Network, labeled: Labeled, unlabeled: Unlabeled, turn: str = "all") -> Losses:
         l, u = net.encode(self.views, labeled, unlabeled)
         heads = (net.h, net.parts["h_2"])
@@ -70,7 +66,7 @@ class CoTraining(Method):
         f_hat = [threshold(q, self.tau)._replace(note=q) for q in p]
         terms = {
             "labeled": torch.stack(
-                [self.supervise(h, l, w, s) for h, w, s in zip(heads, weak, strong, strict=True)]
+                [labeled_loss(h, l, self.w_strong, w, s) for h, w, s in zip(heads, weak, strong, strict=True)]
             ).sum(),
             "unlabeled_1": self.lam * self.imitate(heads[0], u[strong[0]], f_hat[1]),
             "unlabeled_2": self.lam * self.imitate(heads[1], u[strong[1]], f_hat[0]),
