@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Literal
 
 from selftrain.errors import UserError, nearest
 from selftrain.methods import METHODS, FixMatch
@@ -36,6 +36,8 @@ class Bench:
     rows: tuple[Row, ...]
     settings: Mapping[str, Any] = field(default_factory=dict)
     """shared by all runs"""
+    draws: Literal["one", "each"] = "one"
+    """one draw of the labeled images for all seeds, or another for each seed, other than that of the tables"""
 
 
 BASES = ("fixmatch", "flexmatch", "mean_teacher", "noisy_student", "dividemix")
@@ -114,6 +116,38 @@ def _grid_rows() -> Iterator[Row]:
                     yield Row(method, {f"method.{option}": value}, f"{method}, {option} {value}")
 
 
+# Of the frozen regime: what every method has, and what only DST has.
+SHARED: dict[str, tuple[Any, ...]] = {
+    "base.w_strong": (0.0, 0.5, 1.0),
+    "base.tau": (0.7, 0.8, 0.9),
+    "data.crop_scale": (0.2, 0.5),
+    "optim.lr": (0.003, 0.01, 0.03),
+    "network.bottleneck": (256, 512, 1024),
+    "network.unit_features": (True, False),
+    "train.steps": (1000, 2000),
+}
+OWN: dict[str, tuple[Any, ...]] = {
+    "reversal": (0.3, 0.5, 1.0),
+    "warmup": (100.0, 300.0, 1000.0),
+    "width": (512, 1024, 2048),
+    "worst_view": ("weak", "strong"),
+}
+
+
+def _shared_rows() -> Iterator[Row]:
+    for setting, values in SHARED.items():
+        for value in values:
+            for method in ("fixmatch", DST):
+                own = setting.partition("base.")[2]
+                name = setting if not own else f"method.{own}" if method == "fixmatch" else f"method.{setting}"
+                yield Row(method, {name: value}, f"{method}, {name.rpartition('.')[2]} {value}")
+
+
+def _own_rows() -> Iterator[Row]:
+    for option, values in OWN.items():
+        yield from changes([DST], f"method.{option}", values)
+
+
 BENCHES: dict[str, Bench] = {
     "cpu/methods": Bench(
         "every method and every DST combination on frozen features",
@@ -136,6 +170,20 @@ BENCHES: dict[str, Bench] = {
         FOLDERS,
         tuple(_grid_rows()),
         {**FROZEN, **HELD_OUT},
+    ),
+    "tune/shared": Bench(
+        "what all methods share in the frozen regime, one setting at a time, on held-out labels",
+        FOLDERS,
+        tuple(_shared_rows()),
+        {**FROZEN, **HELD_OUT},
+        draws="each",
+    ),
+    "tune/dst": Bench(
+        "what DST alone has in the frozen regime, one option at a time, on held-out labels",
+        FOLDERS,
+        tuple(_own_rows()),
+        {**FROZEN, **HELD_OUT},
+        draws="each",
     ),
     "study/tau": _study("the threshold", Row("supervised"), *_thresholds()),
     "study/preset": _study(

@@ -45,8 +45,11 @@ class Cell:
 
 
 def cells_of(bench: Bench, seeds: int, settings: Mapping[str, Any] | None = None) -> list[Cell]:
+    def drawn(seed: int) -> dict[str, Any]:
+        return {"data.split_seed": seed + 1} if bench.draws == "each" else {}
+
     return [
-        Cell(row, dataset, seed, {**bench.settings, **row.settings, **(settings or {})})
+        Cell(row, dataset, seed, {**bench.settings, **drawn(seed), **row.settings, **(settings or {})})
         for row in bench.rows
         for dataset in bench.datasets
         for seed in range(seeds)
