@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 from pathlib import Path
 
 import numpy as np
@@ -10,7 +11,14 @@ import pytest
 import torch
 
 from selftrain.batch import Views
-from selftrain.data.features import FeatureRows, FeatureSpaceViews, FeatureViews, fingerprint, view_names
+from selftrain.data.features import (
+    FeatureRows,
+    FeatureSpaceViews,
+    FeatureViews,
+    VectorFile,
+    fingerprint,
+    view_names,
+)
 from selftrain.data.images import ArrayImages, FileImages
 from selftrain.data.stream import Stream
 from selftrain.errors import UserError
@@ -133,3 +141,26 @@ def test_fingerprint_changes_with_the_pictures(tmp_path: Path) -> None:
 def test_bad_features_are_named(array: np.ndarray, words: str) -> None:
     with pytest.raises(UserError, match=words):
         FeatureRows(array)
+
+
+def test_features_in_a_file_are_read_as_if_they_were_in_memory(tmp_path: Path) -> None:
+    features = np.random.default_rng(0).standard_normal((50, len(NAMES), 8)).astype(np.float16)
+    features.tofile(tmp_path / "array.bin")
+    mapped = np.memmap(tmp_path / "array.bin", np.float16, mode="r", shape=features.shape)
+    part = np.arange(49, 9, -1)
+    rows, names = np.array([3, 0, 39, 3]), ("weak", "weak_2", "strong", "clean")
+    expected = FeatureViews(features, NAMES, part).make(rows, names, np.random.default_rng(1))
+    in_file = FeatureViews(mapped, NAMES, part)
+    assert isinstance(in_file.features, VectorFile)
+    for views in (in_file, pickle.loads(pickle.dumps(in_file)), FeatureViews(mapped[:], NAMES, part)):
+        found = views.make(rows, names, np.random.default_rng(1))
+        assert all(torch.equal(found[name], expected[name]) for name in names)
+
+
+def test_a_file_cut_short_while_in_use_is_told(tmp_path: Path) -> None:
+    np.zeros((10, len(NAMES), 8), np.float16).tofile(tmp_path / "array.bin")
+    mapped = np.memmap(tmp_path / "array.bin", np.float16, mode="r", shape=(10, len(NAMES), 8))
+    views = FeatureViews(mapped, NAMES, np.arange(10))
+    os.truncate(tmp_path / "array.bin", 100)
+    with pytest.raises(UserError, match="cut short"):
+        views.make(np.array([9]), ("weak",), np.random.default_rng(0))

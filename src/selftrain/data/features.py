@@ -6,7 +6,9 @@ Knows nothing of methods, nor which backbone it is: it is given a function from 
 from __future__ import annotations
 
 import hashlib
+import mmap
 import os
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -22,7 +24,6 @@ from selftrain.data.views import ImageViews
 from selftrain.errors import UserError
 
 PIECE = 16  # pictures to a piece of the cache: what a kill can cost
-HELD_PAGES = 1 << 30  # bytes of a memory-mapped file that may stay resident before pages are given back
 
 Encode = Callable[[Tensor], Tensor]
 """uint8 pictures (B, C, side, side) -> features (B, dim); safe to call from several threads"""
@@ -96,13 +97,12 @@ class FeatureViews:
     """Views drawn from a cache of features: each time a sample comes up, one of its kept views of the asked kind."""
 
     def __init__(self, features: np.ndarray, names: Sequence[str], rows: np.ndarray):
-        self.features = features
+        self.features = VectorFile.behind(features)
         self.rows = rows
         self.places = {
             kind: np.array([i for i, name in enumerate(names) if kind_of(name) == kind])
             for kind in ("clean", "weak", "strong")
         }
-        self._touched = 0
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -124,21 +124,43 @@ class FeatureViews:
         return views
 
     def _gather(self, rows: np.ndarray, places: np.ndarray) -> Tensor:
-        values = torch.from_numpy(self.features[rows, places].astype(np.float32))
-        self._give_back_pages(values.nbytes)
-        return values
+        return torch.from_numpy(self.features[rows, places].astype(np.float32))
 
-    def _give_back_pages(self, nbytes: int) -> None:
-        """Pages of a mapped file count as ours until the kernel takes them; a huge cache must not look like a leak."""
-        mapped = getattr(self.features, "_mmap", None)
-        if mapped is None or self.features.nbytes < HELD_PAGES or not hasattr(mapped, "madvise"):
-            return
-        self._touched += 2 * nbytes
-        if self._touched > HELD_PAGES // 4:
-            import mmap
 
-            mapped.madvise(mmap.MADV_DONTNEED)
-            self._touched = 0
+class VectorFile:
+    """An array (n, views, dim) that lies in a file, indexed by rows and views, and read a vector at a time.
+
+    Not mapped into memory: each page of a huge mapped file costs a fault and a read-ahead of many times what is wanted,
+    and counts as ours until the kernel takes it back.
+    """
+
+    def __init__(self, name: str, offset: int, shape: tuple[int, int], dtype: np.dtype[Any]):
+        self.name, self.offset, self.shape, self.dtype = name, offset, shape, dtype
+        self.descriptor = os.open(name, os.O_RDONLY)
+        weakref.finalize(self, os.close, self.descriptor)
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(self.descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+
+    @classmethod
+    def behind(cls, array: np.ndarray) -> Any:
+        """The file of a memory-mapped array; any other array itself."""
+        if isinstance(array, np.memmap) and isinstance(array.base, mmap.mmap) and hasattr(os, "preadv"):
+            return cls(str(array.filename), array.offset, array.shape[1:], array.dtype)
+        return array
+
+    def __reduce__(self) -> Any:  # other processes open it for themselves
+        return VectorFile, (self.name, self.offset, self.shape, self.dtype)
+
+    def __getitem__(self, key: tuple[np.ndarray, np.ndarray]) -> np.ndarray:
+        rows, places = key
+        views, dim = self.shape
+        nbytes = dim * self.dtype.itemsize
+        found = np.empty((len(rows), dim), self.dtype)
+        into = memoryview(found).cast("B")
+        for i, start in enumerate((self.offset + (rows * views + places) * nbytes).tolist()):
+            if os.preadv(self.descriptor, [into[i * nbytes : (i + 1) * nbytes]], start) != nbytes:
+                raise UserError(f"{self.name}: was cut short while in use. Run the same command again.")
+        return found
 
 
 def feature_batches(features: np.ndarray, batch: int) -> Iterator[Tensor]:
