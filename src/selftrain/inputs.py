@@ -5,6 +5,7 @@ Knows nothing of methods or of the training loop; regimes differ here and nowher
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from typing import Any, Protocol
@@ -13,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from selftrain.backbones import build_backbone
+from selftrain.backbones import build_backbone, folded
 from selftrain.console import Reporter
 from selftrain.data.cache import cache_root
 from selftrain.data.features import (
@@ -170,12 +171,26 @@ class Extractor:
         self.encoder = encoder.eval().requires_grad_(False)
         self.encoder = self.encoder.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.dim = encoder.dim
+        self._quick: nn.Module | None = None
+        self._making = threading.Lock()  # several threads ask for it
 
     def __call__(self, pixels: Tensor) -> Tensor:
         torch.set_num_threads(1)  # of this thread: several of them share the cores, each with a piece of its own
         with torch.inference_mode():
-            features: Tensor = self.encoder(pixels.to(self.device)).float()
+            features: Tensor = self.quick(pixels.to(self.device)).float()
         return features.cpu()
+
+    @property
+    def quick(self) -> nn.Module:
+        """The encoder as it runs quickest; made when there is something to compute."""
+        with self._making:
+            if self._quick is None:
+                like = self.card.preprocessing
+                chance = torch.Generator().manual_seed(0)
+                shape = (2, self.card.channels, like.size, like.size)
+                example = torch.randint(256, shape, dtype=torch.uint8, generator=chance)
+                self._quick = folded(self.encoder, example.to(self.device))
+            return self._quick
 
     def features(self, images: Images, names: Sequence[str], flip: bool = True) -> np.ndarray:
         """Features (n, views, dim) of every picture, from the cache or now."""

@@ -156,7 +156,7 @@ class VectorFile:
         views, dim = self.shape
         nbytes = dim * self.dtype.itemsize
         found = np.empty((len(rows), dim), self.dtype)
-        into = memoryview(found).cast("B")
+        into = memoryview(found.data).cast("B")
         for i, start in enumerate((self.offset + (rows * views + places) * nbytes).tolist()):
             if os.preadv(self.descriptor, [into[i * nbytes : (i + 1) * nbytes]], start) != nbytes:
                 raise UserError(f"{self.name}: was cut short while in use. Run the same command again.")
