@@ -70,10 +70,13 @@ def squared_error(p: Tensor, q: Tensor, reduction: str = "class_mean") -> Tensor
     return squares.mean(dim=1) if reduction == "class_mean" else squares.sum(dim=1)
 
 
-def mixup(x: Tensor, y: Tensor, partner: Tensor, a: float, lam: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """lam x + (1 - lam) x[partner], and y alike; lam ~ Beta(a, a), the larger part its own, for every sample."""
+def mixup(
+    x: Tensor, y: Tensor, partner: Tensor, a: float, per: str = "sample", lam: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """lam x + (1 - lam) x[partner], and y alike; lam ~ Beta(a, a), the larger part one's own, per sample or batch."""
     if lam is None:
-        lam = torch.distributions.Beta(torch.full((len(partner),), a, device=x.device), a).sample()
+        draws = len(partner) if per == "sample" else 1
+        lam = torch.distributions.Beta(torch.full((draws,), a, device=x.device), a).sample().expand(len(partner))
         lam = torch.maximum(lam, 1 - lam)
     own, n = lam.to(x.dtype), len(partner)
     share = own.view(-1, *[1] * (x.dim() - 1))

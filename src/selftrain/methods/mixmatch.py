@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch.nn import functional as F
@@ -46,6 +46,8 @@ class MixMatch(Method):
     """temperature of the guessed labels"""
     a: float = 0.5
     """of Beta(a, a), from which the share of the partner is drawn for every sample"""
+    mix: Literal["sample", "batch"] = "sample"
+    """draw that share for every sample, or once for all of a batch, as many implementations do"""
     ramp: float = 0.4
     """share of training over which lambda rises linearly from 0"""
 
@@ -60,7 +62,7 @@ class MixMatch(Method):
             q = sharpen(p, self.T)
         x = torch.cat([x_l, *x_u])
         y = torch.cat([F.one_hot(labeled.y, net.task.classes).to(q.dtype), q, q])
-        x, y = mixup(x, y, torch.randperm(len(x), device=x.device), self.a)
+        x, y = mixup(x, y, torch.randperm(len(x), device=x.device), self.a, self.mix)
         logits, n = net.h(net.psi(x)), len(x_l)
         unlabeled_loss = squared_error(probabilities(logits[n:]), y[n:]).mean()
         return Losses(

@@ -43,6 +43,8 @@ class NoisyStudent(SelfTraining):
     """temperature of the teacher's labels"""
     tau: float = 0.0
     """confidence of the teacher that a label needs in order to be kept"""
+    t_both: bool = False
+    """divide the student's logits by T, too, as the released code does"""
     students: int = 3
     """rounds after the first, each with all the steps of a run"""
 
@@ -83,4 +85,4 @@ class NoisyStudent(SelfTraining):
             return PseudoLabels(y, keep, target=torch.softmax(z / self.T, dim=1))
 
     def imitate(self, net: Network, h: nn.Module, u: Unlabeled, f_hat: PseudoLabels) -> Tensor:
-        return pseudo_cross_entropy(h(u.strong), f_hat)
+        return pseudo_cross_entropy(h(u.strong) / (self.T if self.t_both else 1.0), f_hat)

@@ -38,13 +38,14 @@ class Alignment(nn.Module):
         p = p * self.p_data / self.window.mean(dim=0).clamp(min=1e-6)
         return p / p.sum(dim=1, keepdim=True)
 
-    def record(self, p: Tensor, y: Tensor, step: Tensor, how: str) -> None:
+    def record(self, p: Tensor, y: Tensor, step: Tensor, how: str, follow_labels: bool = True) -> None:
         mean = all_mean(p.mean(dim=0))
         if how == "window":
             self.window.index_copy_(0, (step % len(self.window)).view(1), mean[None])
         else:
             self.window.lerp_(mean.expand_as(self.window), 1 - DECAY)
-        self.p_data.lerp_(all_mean(F.one_hot(y, len(mean)).to(mean.dtype).mean(dim=0)), 1 - DECAY)
+        if follow_labels:
+            self.p_data.lerp_(all_mean(F.one_hot(y, len(mean)).to(mean.dtype).mean(dim=0)), 1 - DECAY)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +76,8 @@ class ReMixMatch(Method):
     """the distribution of recent predictions: mean of the last batches, or a moving average"""
     window: int = 128
     """how many batches that are; in short runs a long window lags behind, and predictions swing from class to class"""
+    p_data: Literal["labels", "uniform"] = "labels"
+    """the distribution to align with: that of the labels seen, or all classes alike"""
     ramp: float = 0.4
     """share of training over which the unlabeled weights rise linearly from 0"""
 
@@ -102,7 +105,7 @@ class ReMixMatch(Method):
             with still_statistics(net.psi):
                 p = probabilities(net.h(net.psi(x_w)))
             q = sharpen(alignment.align(p), self.T)
-            alignment.record(p, labeled.y, net.step, self.alignment)
+            alignment.record(p, labeled.y, net.step, self.alignment, self.p_data == "labels")
         x = torch.cat([x_l, x_w, *x_s])
         y = torch.cat([F.one_hot(labeled.y, net.task.classes).to(q.dtype), *[q] * (1 + self.M)])
         x, y = mixup(x, y, torch.randperm(len(x), device=x.device), self.a)

@@ -24,11 +24,13 @@ class Queues(nn.Module):
 
     keys: Tensor
     pointers: Tensor
+    filled: Tensor
 
     def __init__(self, classes: int, D: int, dim: int) -> None:
         super().__init__()
         self.register_buffer("keys", F.normalize(torch.randn(classes, D, dim), dim=2))
         self.register_buffer("pointers", torch.zeros(classes, dtype=torch.int64))
+        self.register_buffer("filled", torch.zeros(classes, D, dtype=torch.bool))
 
     def enqueue(self, k: Tensor, y: Tensor) -> None:
         """Keys k of classes y, in the place of the oldest of their class."""
@@ -39,17 +41,24 @@ class Queues(nn.Module):
         place = (self.pointers[y] + order) % D
         fits = order >= total[y] - D  # of more than D at once the last D stay
         self.keys[y[fits], place[fits]] = k[fits].to(self.keys.dtype)
+        self.filled[y[fits], place[fits]] = True
         self.pointers.copy_((self.pointers + total) % D)
 
 
-def group_contrast(q: Tensor, own: Tensor, queue: Tensor, y: Tensor, T: float) -> Tensor:
-    """PGC: minus the mean log share of the D + 1 keys of class y (one's own key and its queue) among all 1 + D K."""
+def group_contrast(q: Tensor, own: Tensor, queue: Tensor, y: Tensor, T: float, there: Tensor | None = None) -> Tensor:
+    """PGC: minus the mean log share of the D + 1 keys of class y (one's own key and its queue) among all 1 + D K.
+
+    ``there`` (K, D) says which keys count; none: all.
+    """
     K, D, dim = queue.shape
     others = (q @ queue.reshape(K * D, dim).T) / T
+    there = torch.ones_like(queue[..., 0], dtype=torch.bool) if there is None else there
+    others = others.masked_fill(~there.view(-1), float("-inf"))
     mine = (q * own).sum(dim=1, keepdim=True) / T
     log_share = torch.log_softmax(torch.cat([mine, others], dim=1).float(), dim=1)
     of_class = log_share[:, 1:].view(-1, K, D).gather(1, y.view(-1, 1, 1).expand(-1, 1, D)).squeeze(1)
-    return -((log_share[:, 0] + of_class.sum(dim=1)) / (D + 1)).mean()
+    positive = there[y]
+    return -((log_share[:, 0] + of_class.masked_fill(~positive, 0).sum(dim=1)) / (1 + positive.sum(dim=1))).mean()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,6 +77,8 @@ class SelfTuning(Method):
     """temperature of the contrast"""
     dim: int = 1024
     """length of the keys"""
+    mask_empty: bool = False
+    """leave the random keys out that a queue begins with, instead of contrasting with them"""
     m: float = 0.999
     """decay of the network that makes the keys"""
 
@@ -91,10 +102,11 @@ class SelfTuning(Method):
                 k = F.normalize(key(torch.cat([labeled["strong_2"], unlabeled["strong_2"]])).float(), dim=1)
         k_l, k_u = k.split([len(z_l), len(z_u)])
         keys = queues.keys.clone()  # the loss is that of the queues before this batch
+        there = queues.filled.clone() if self.mask_empty else None
         terms = {
             "labeled": cross_entropy(net.h(z_l), labeled.y),
-            "contrast_labeled": self.lam * group_contrast(q_l, k_l, keys, labeled.y, self.T),
-            "contrast_unlabeled": self.lam * group_contrast(q_u, k_u, keys, y_u, self.T),
+            "contrast_labeled": self.lam * group_contrast(q_l, k_l, keys, labeled.y, self.T, there),
+            "contrast_unlabeled": self.lam * group_contrast(q_u, k_u, keys, y_u, self.T, there),
         }
         queues.enqueue(all_rows(torch.cat([k_l, k_u])), all_rows(torch.cat([labeled.y, y_u])))
         return Losses(terms, PseudoLabels(y_u, torch.ones_like(y_u, dtype=torch.bool)))

@@ -1,0 +1,110 @@
+"""Options in which implementations differ, against references retyped from the equations."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from selftrain.functional import mixup
+from selftrain.methods import ALI, MixMatch, NoisyStudent, ReMixMatch, SelfTuning
+from selftrain.methods.noisy_student import TeacherLogits
+from selftrain.methods.remixmatch import Alignment
+from selftrain.methods.self_tuning import Queues, group_contrast
+from tests.oracles.references import assert_same_gradient, cross
+from tests.tiny import K, gradients, tiny_batch, tiny_net
+
+
+def test_a_temperature_for_teacher_and_student() -> None:
+    method = NoisyStudent(T=0.5, t_both=True, lam=0.7)
+    net = tiny_net(method).eval()
+    teacher = net.part("teacher_logits", TeacherLogits)
+    teacher.logits.copy_(torch.randn(50, K, generator=torch.Generator().manual_seed(2)))
+    teacher.round.fill_(1)
+    labeled, unlabeled = tiny_batch()
+    loss = method.objective(net, labeled, unlabeled).terms["unlabeled"]
+    p = torch.softmax(net.classifier(unlabeled.strong) / 0.5, 1)
+    expected = 0.7 * cross(torch.softmax(teacher.logits[unlabeled.index] / 0.5, 1), p).mean()
+    torch.testing.assert_close(loss, expected)
+    assert_same_gradient(net.parameters(), loss, expected)
+
+
+def test_one_share_for_a_batch_or_one_for_every_sample() -> None:
+    x, partner = torch.cat([torch.ones(40, 1), torch.zeros(40, 1)]), torch.arange(40, 80)
+    torch.manual_seed(0)
+    each, _ = mixup(x, x, partner, 0.75)
+    once, target = mixup(x, x, partner, 0.75, "batch")
+    assert len(each.unique()) > 30
+    assert len(once.unique()) == 1
+    assert once.min() >= 0.5
+    assert torch.equal(once, target)
+
+
+def test_mixmatch_says_whether_the_share_is_of_the_batch(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = []
+    monkeypatch.setattr(
+        "selftrain.methods.mixmatch.mixup", lambda x, y, partner, a, per: asked.append(per) or mixup(x, y, partner, a)
+    )
+    for method in (MixMatch(), MixMatch(mix="batch")):
+        method.objective(tiny_net(method), *tiny_batch())
+    assert asked == ["sample", "batch"]
+
+
+def test_remixmatch_aligns_with_equal_classes() -> None:
+    labeled, unlabeled = tiny_batch()
+    for how, moves in (("labels", True), ("uniform", False)):
+        method = ReMixMatch(p_data=how, lam_rotation=0.0)
+        net = tiny_net(method)
+        labeled.y.fill_(1)
+        method.objective(net, labeled, unlabeled)
+        p_data = net.part("alignment", Alignment).p_data
+        assert bool((p_data != 1 / K).any()) == moves
+
+
+def test_keys_that_nobody_put_there_are_left_out() -> None:
+    g = torch.Generator().manual_seed(0)
+    q, own, queue = torch.randn(4, 3, generator=g), torch.randn(4, 3, generator=g), torch.randn(2, 3, 3, generator=g)
+    there = torch.tensor([[True, True, False], [False, False, False]])
+    y = torch.tensor([0, 1, 0, 1])
+    q.requires_grad_()
+    expected = []
+    for i in range(4):
+        keys = [own[i], queue[0, 0], queue[0, 1]]
+        positives = keys if y[i] == 0 else keys[:1]
+        total = sum(torch.exp(q[i] @ k / 0.5) for k in keys)
+        expected.append(-sum(torch.log(torch.exp(q[i] @ k / 0.5) / total) for k in positives) / len(positives))
+    loss, reference = group_contrast(q, own, queue, y, 0.5, there), torch.stack(expected).mean()
+    torch.testing.assert_close(loss, reference)
+    assert_same_gradient([q], loss, reference)
+    alone = group_contrast(q, own, queue, y, 0.5, torch.zeros(2, 3, dtype=torch.bool))
+    torch.testing.assert_close(alone, torch.zeros(()))  # one's own key has the whole share
+
+
+def test_self_tuning_fills_its_queues_and_then_contrasts_with_all() -> None:
+    method = SelfTuning(D=2, dim=5, mask_empty=True)
+    net = tiny_net(method)
+    queues = net.part("queues", Queues)
+    assert not queues.filled.any()
+    first = method.objective(net, *tiny_batch()).terms
+    torch.testing.assert_close(first["contrast_labeled"], torch.zeros(()))
+    assert queues.filled.any(dim=1).sum() >= len(tiny_batch()[0].y.unique())
+    for c in range(K):
+        queues.enqueue(torch.randn(2, 5), torch.tensor([c, c]))
+    assert queues.filled.all()
+
+
+def test_ali_without_labels_trains_a_linear_classifier_on_its_means() -> None:
+    method = ALI(features=True, z=5)
+    net = tiny_net(method).eval()
+    labeled, unlabeled = tiny_batch()
+    terms = method.objective(net, labeled, unlabeled, "discriminator").terms
+    mean = net.parts["inference"](net.psi.normalise(labeled.weak))[0].detach()
+    linear = net.parts["linear"]
+    assert isinstance(linear, nn.Linear)
+    logits = mean @ linear.weight.T + linear.bias
+    expected = -torch.log_softmax(logits, 1)[torch.arange(len(labeled.y)), labeled.y].mean()
+    torch.testing.assert_close(terms["labeled"], expected)
+    trained = {part for part, size in gradients(net, terms["labeled"]).items() if size > 0}
+    assert trained == {"linear"}
+    predictor = method.predictor(net)
+    torch.testing.assert_close(predictor(labeled.weak), logits)
