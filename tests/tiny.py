@@ -125,7 +125,7 @@ def digits_loop(
             "train.accelerator": "cpu", "optim.ema": 0.0, "seed": seed, **given,
         },
     )  # fmt: skip
-    fabric = make_fabric(settings.train)
+    fabric = make_fabric(settings.train, unused=len(method.turns) > 1)
     torch.manual_seed(seed)
     views: tuple[ViewMaker, ...]
     if regime == "frozen":
