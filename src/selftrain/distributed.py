@@ -5,6 +5,7 @@ Knows nothing of methods, devices or files.
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 from collections.abc import Iterable, Iterator
@@ -144,6 +145,7 @@ class Vote:
 @contextmanager
 def failing_together() -> Iterator[None]:
     """Inside, what goes wrong on several ranks is told by the first that noticed; the others end without a word."""
+    call = next(_calls)
     try:
         yield
     except Exception as error:
@@ -151,7 +153,7 @@ def failing_together() -> Iterator[None]:
             if started().rank > 0:
                 raise SystemExit(2) from None
             raise
-        if not _first_to_fail():
+        if not _first_to_fail(call):
             raise SystemExit(2) from None
         if isinstance(error, RuntimeError) and any(sign in str(error) for sign in LOST):
             raise UserError(
@@ -164,8 +166,11 @@ def failing_together() -> Iterator[None]:
 LOST = ("gloo", "Gloo", "NCCL", "Connection closed", "Connection reset", "Broken pipe")
 
 
-def _first_to_fail() -> bool:
+_calls = itertools.count()  # the same on every rank
+
+
+def _first_to_fail(call: int) -> bool:
     try:
-        return distributed.distributed_c10d._get_default_store().add("selftrain/failed", 1) == 1
+        return distributed.distributed_c10d._get_default_store().add(f"selftrain/failed/{call}", 1) == 1
     except RuntimeError:  # the store went down with the rank that holds it: the first, which then has spoken
         return False

@@ -13,7 +13,6 @@ from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
-from torch.distributed.tensor import DTensor
 from torch.nn import functional as F
 
 from selftrain.batch import Labeled, Unlabeled, Views
@@ -149,7 +148,7 @@ class Average(nn.Module):
 
 def _local(parameters: Iterable[Tensor]) -> list[Tensor]:
     """What is here of parameters, of which other ranks may have shares."""
-    return [p.to_local() if isinstance(p, DTensor) else p for p in parameters]
+    return [p.to_local() if hasattr(p, "to_local") else p for p in parameters]
 
 
 class Committee(nn.Module):

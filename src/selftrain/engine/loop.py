@@ -34,6 +34,7 @@ class Objective(nn.Module):
     def __init__(self, method: Method, net: Network):
         super().__init__()
         self.method, self.net = method, net
+        self._ddp_params_and_buffers_to_ignore: Any = sharded_names(self)  # DDP asks for it; FSDP sees to those
 
     def forward(self, labeled: Labeled, unlabeled: Unlabeled, turn: str) -> Losses:
         return self.method.objective(self.net, labeled, unlabeled, turn)
@@ -63,9 +64,7 @@ class Loop:
     rows: list[dict[str, Any]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        objective = Objective(self.method, self.net)
-        objective._ddp_params_and_buffers_to_ignore = sharded_names(objective)  # FSDP sees to those
-        self.objective, *self.optimizers = self.fabric.setup(objective, *self.optimizers)
+        self.objective, *self.optimizers = self.fabric.setup(Objective(self.method, self.net), *self.optimizers)
         self._source = self.method.predictor(self.net)
         add_average(self.net, self.method, self.settings.optim.ema)
         if self.method.rounds > 1:

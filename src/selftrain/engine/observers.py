@@ -1,7 +1,8 @@
 """What watches a run: averages of the losses, pseudo labels against hidden truth.
 
 Observers read and never change training. They add up on the device and are read out at evaluations only: no host sync
-in the hot loop. What they say, and what they keep in a checkpoint, is that of all ranks. Hidden truth lives here and nowhere else.
+in the hot loop. What they say, and what they keep in a checkpoint, is that of all ranks. Hidden truth lives here and
+nowhere else.
 """
 
 from __future__ import annotations

@@ -10,7 +10,6 @@ from collections.abc import Collection, Iterable
 
 import torch
 from torch import nn
-from torch.distributed.tensor import DTensor
 
 from selftrain.methods.base import Method
 from selftrain.network import Network
@@ -39,7 +38,7 @@ def make_sgd(net: Network, settings: OptimSettings, taken: Collection[nn.Paramet
             factor = settings.backbone_lr if parameter in backbone else 1.0
             decay = 0.0 if parameter in plain else settings.weight_decay
             groups.setdefault((factor, decay), []).append(parameter)
-    shared = any(isinstance(parameter, DTensor) for parameter in net.parameters())
+    shared = any(hasattr(parameter, "to_local") for parameter in net.parameters())
     return torch.optim.SGD(
         [
             {"params": parameters, "lr": settings.lr * factor, "base_lr": settings.lr * factor, "weight_decay": decay}

@@ -9,7 +9,8 @@ import logging
 from typing import Any
 
 from lightning.fabric import Fabric
-from lightning.fabric.plugins.environments import ClusterEnvironment, SLURMEnvironment, TorchElasticEnvironment
+from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
+from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 from lightning.fabric.strategies.ddp import DDPStrategy
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 
@@ -18,7 +19,7 @@ from selftrain.errors import UserError
 from selftrain.settings import TrainSettings
 
 
-class TooFewProcesses(UserError):
+class ProcessesMissingError(UserError):
     """A run on several devices wants a process for each."""
 
     def __init__(self, devices: int):
@@ -37,18 +38,19 @@ def make_fabric(train: TrainSettings, unused: bool = True) -> Fabric:
     here = started()
     if train.devices not in (None, here.ranks):
         if here.ranks == 1:
-            raise TooFewProcesses(train.devices)
+            raise ProcessesMissingError(train.devices)
         raise UserError(f"train.devices={train.devices}: {here.by} started {here.ranks} processes. Leave it out.")
     if here.ranks % here.nodes:
         raise UserError(f"{here.by} started {here.ranks} processes on {here.nodes} nodes: take as many on each.")
     strategy: Any = "auto"
-    plugins: list[ClusterEnvironment] = []
+    plugins: Any = None
     if here.ranks > 1:
         # Buffers as long as the unlabeled set must not be sent around at every step: methods and the loop tell each
         # other what they need to.
         strategy = DDPStrategy(find_unused_parameters=unused, forward_sync_buffers=False)
-        plugins = [TorchElasticEnvironment() if here.by == "torchrun" else SLURMEnvironment(auto_requeue=False)]
-    logging.getLogger("lightning.fabric").setLevel(logging.WARNING)
+        plugins = TorchElasticEnvironment() if here.by == "torchrun" else SLURMEnvironment(auto_requeue=False)
+    for name in ("lightning.fabric", "lightning.pytorch"):
+        logging.getLogger(name).setLevel(logging.WARNING)  # what it would say is said better, or not for users
     precision: Any = "32-true" if train.precision == "32" else train.precision
     try:
         fabric = Fabric(

@@ -62,12 +62,16 @@ def _share(value: Any, like: Any) -> Any:
 
 
 def optimizer_shared_out(state: dict[str, Any], optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """An optimiser's whole state, with shares for the parameters that are shares."""
+    """An optimiser's whole state, with shares for the parameters that are shares; how it steps stays its own."""
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     numbers = [number for group in state["param_groups"] for number in group["params"]]
     owner = dict(zip(numbers, parameters, strict=True))
     of = {n: {key: _share(value, owner[n]) for key, value in kept.items()} for n, kept in state["state"].items()}
-    return {**state, "state": of}
+    groups = [
+        {**saved, **{how: now[how] for how in ("fused", "foreach") if how in now}}
+        for saved, now in zip(state["param_groups"], optimizer.param_groups, strict=True)
+    ]
+    return {"state": of, "param_groups": groups}
 
 
 def make_whole(model: nn.Module) -> None:
