@@ -26,8 +26,8 @@ def launch(devices: int, words: Sequence[str]) -> int:
     everyone = {
         "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TORCHELASTIC_RUN_ID": "selftrain",
         "WORLD_SIZE": str(devices), "LOCAL_WORLD_SIZE": str(devices), "GROUP_RANK": "0", "GROUP_WORLD_SIZE": "1",
-        "OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // devices)),
     }  # fmt: skip
+    threads = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // devices))}  # unless the user says otherwise
     ranks: list[subprocess.Popen[bytes]] = []
 
     def pass_on(number: int, frame: FrameType | None = None) -> None:
@@ -40,7 +40,7 @@ def launch(devices: int, words: Sequence[str]) -> int:
         for number in range(devices):
             own = {"RANK": str(number), "LOCAL_RANK": str(number)}
             command = [sys.executable, "-m", "selftrain", *words]
-            ranks.append(subprocess.Popen(command, env={**everyone, **os.environ, **own}))
+            ranks.append(subprocess.Popen(command, env={**threads, **os.environ, **everyone, **own}))
         failed = 0
         while not failed and any(rank.poll() is None for rank in ranks):
             time.sleep(0.1)

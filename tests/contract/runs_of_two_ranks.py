@@ -1,24 +1,19 @@
-"""What each of two ranks does with whole runs, as ``torchrun -m selftrain train`` would. Run by ``test_runs.py``."""
+"""What each of two ranks does with whole runs, as ``torchrun -m selftrain train`` would. Read by ``test_runs.py``."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
-import sys
 from pathlib import Path
 from typing import Any
 
-import torch
-
-torch.set_num_threads(1)
-
-from selftrain import training  # noqa: E402
-from selftrain.cli import app  # noqa: E402
-from selftrain.data.stream import Stream  # noqa: E402
-from selftrain.distributed import rank  # noqa: E402
-from selftrain.engine.loop import Loop  # noqa: E402
-from tests.contract.test_runs import WORDS  # noqa: E402
+from selftrain.cli import app
+from selftrain.data.stream import Stream
+from selftrain.distributed import rank
+from selftrain.engine.loop import Loop
+from selftrain.errors import UserError
+from tests.contract.conftest import WORDS
 
 
 def selftrain(*words: str) -> str:
@@ -31,12 +26,12 @@ def selftrain(*words: str) -> str:
 
 
 def stopped_by_a_signal(folder: Path) -> str:
-    """One rank alone is told to end at step 3."""
+    """One rank alone is told to end at step 2."""
     take_step = Loop.take_step
 
     def then_signal(loop: Loop, *batch: Any) -> None:
         take_step(loop, *batch)
-        if loop.step == 3 and rank() == 1:
+        if loop.step == 2 and rank() == 1:
             os.kill(os.getpid(), signal.SIGTERM)
 
     Loop.take_step = then_signal  # type: ignore[method-assign]
@@ -52,14 +47,14 @@ def fault_on_one_rank(folder: Path) -> str:
 
     def fail(stream: Stream, step: int) -> Any:
         if rank() == 1 and step == 2:
-            raise training.UserError("c.jpg: cannot be read")
+            raise UserError("c.jpg: cannot be read")
         return item(stream, step)
 
     Stream.__getitem__ = fail  # type: ignore[method-assign]
     return selftrain("--out", str(folder))
 
 
-def main(folder: Path) -> None:
+def whole_runs(folder: Path) -> None:
     found = {
         "whole": selftrain("--out", str(folder / "whole")),
         "again": selftrain("--out", str(folder / "whole")),
@@ -68,12 +63,6 @@ def main(folder: Path) -> None:
         "from_one": selftrain("--out", str(folder / "from_one"), "--resume"),
         "fsdp": selftrain("--out", str(folder / "fsdp"), "--set", "train.strategy=fsdp"),
     }
-    (folder / f"found{rank()}.json").write_text(json.dumps(found))
+    (folder / f"runs{rank()}.json").write_text(json.dumps(found))
     last = fault_on_one_rank(folder / "fault")
     (folder / f"fault{rank()}.txt").write_text(last)
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))
-    sys.stdout.flush()
-    os._exit(0)

@@ -4,41 +4,19 @@ with those of one rank that has the whole batch."""
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from selftrain.methods import make_method
 from tests.contract.spellings import SPELLINGS
-from tests.tiny import SAME_ON_ANY_RANKS, digits_loop, go_on, trajectory
-
-ROOT = Path(__file__).parents[2]
-SHARDED = {"train.strategy": "fsdp", "optim.ema": 0.9}
+from tests.tiny import SAME_ON_ANY_RANKS, trajectory
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("ranks")
-
-
-@pytest.fixture(scope="module")
-def found(folder: Path) -> dict[str, Any]:
-    loop, stream, *_ = digits_loop(make_method(SAME_ON_ANY_RANKS[3]), steps=12, **{"optim.lr": 0.01, **SHARDED})
-    go_on(loop, stream, 5)
-    torch.save(loop.state_dict(), folder / "one_rank.pt")
-    done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m",
-         "tests.contract.two_ranks", str(folder)],
-        cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert (folder / "found.json").exists(), done.stderr[-3000:]
-    return json.loads((folder / "found.json").read_text())  # type: ignore[no-any-return]
+def found(two_ranks: Path) -> dict[str, Any]:
+    return json.loads((two_ranks / "found.json").read_text())  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize("text", SPELLINGS)
@@ -67,12 +45,12 @@ def test_ranks_stop_at_the_same_step(found: dict[str, Any]) -> None:
     assert first == second >= 3
 
 
-def test_a_shared_backbone_learns_the_same(found: dict[str, Any], folder: Path) -> None:
-    losses, loop, _ = trajectory(SAME_ON_ANY_RANKS[3], **SHARDED)
+def test_a_shared_backbone_learns_the_same(found: dict[str, Any], two_ranks: Path) -> None:
+    losses, loop, _ = trajectory(SAME_ON_ANY_RANKS[3], **{"optim.ema": 0.9})
     assert found["sharded"]["shares"] > 0
     assert found["sharded"]["losses"] == pytest.approx(losses, abs=1e-4)
     weights = {name: torch.tensor(value) for name, value in found["sharded"]["resumed"].items()}
     torch.testing.assert_close(weights, dict(loop.predictor.state_dict()), rtol=0, atol=1e-3, check_dtype=False)
-    saved = torch.load(folder / "sharded.pt", weights_only=True)
+    saved = torch.load(two_ranks / "sharded.pt", weights_only=True)
     torch.testing.assert_close(saved["net"], dict(loop.net.state_dict()), rtol=0, atol=1e-3)
     loop.load_state_dict(saved)

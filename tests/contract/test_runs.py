@@ -14,26 +14,12 @@ from typing import Any
 import pytest
 import torch
 
-from selftrain.cli import app
 from selftrain.distributed import started
-from selftrain.engine.loop import Loop
 from selftrain.engine.runtime import ProcessesMissingError, make_fabric
 from selftrain.errors import UserError
 from selftrain.model import load_model
 from selftrain.settings import make_settings
-
-ROOT = Path(__file__).parents[2]
-METHOD = "dst(fixmatch(tau=0.5), dropout=0.0)"
-WORDS = (
-    "train", "digits", "--labels-per-class", "4", "--method", METHOD, "--steps", "12",
-    "--set", "train.accelerator=cpu", "--set", "train.batch=16", "--set", "train.unlabeled_batch=16",
-    "--set", "optim.lr=0.005", "--set", "train.eval_every=4", "--set", "train.checkpoint_every=1",
-)  # fmt: skip
-ENV = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
-
-
-def run(*words: str) -> None:
-    app([*WORDS, "--quiet", *words], standalone_mode=False)
+from tests.contract.conftest import ENV, ROOT, WORDS, run
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:
@@ -42,7 +28,7 @@ def rows(folder: Path) -> list[dict[str, Any]]:
 
 def assert_same(folder: Path, one: Path) -> None:
     """A finished run, and one on a single rank: the same up to rounding."""
-    assert [row["step"] for row in rows(folder)] == [row["step"] for row in rows(one)] == [4, 8, 12]
+    assert [row["step"] for row in rows(folder)] == [row["step"] for row in rows(one)] == [3, 6]
     for mine, theirs in zip(rows(folder), rows(one), strict=True):
         for name in ("loss", "loss_worst", "pseudo_label_quantity"):
             assert mine[name] == pytest.approx(theirs[name], abs=2e-3), name
@@ -52,48 +38,25 @@ def assert_same(folder: Path, one: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("runs")
+def folder(two_ranks: Path) -> Path:
+    return two_ranks
 
 
 @pytest.fixture(scope="module")
 def one(folder: Path) -> Path:
-    run("--out", str(folder / "one"))
     return folder / "one"
 
 
 @pytest.fixture(scope="module")
-def found(folder: Path, one: Path) -> list[dict[str, str]]:
-    """The same words on two ranks, and others; and half a run on one rank for two to go on with."""
-    half_a_run(folder / "from_one")
-    subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m",
-         "tests.contract.runs_of_two_ranks", str(folder)],
-        cwd=ROOT, env=ENV, stderr=(folder / "stderr.txt").open("w"), timeout=300, check=False,
-    )  # fmt: skip
-    assert (folder / "fault1.txt").exists(), (folder / "stderr.txt").read_text()[-3000:]
-    return [json.loads((folder / f"found{rank}.json").read_text()) for rank in (0, 1)]
-
-
-def half_a_run(to: Path) -> None:
-    """A run on one rank that was stopped at step 6."""
-    on_step = Loop.take_step
-
-    def stop(loop: Loop, *batch: Any) -> None:
-        on_step(loop, *batch)
-        loop.stopping = loop.step == 6
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Loop, "take_step", stop)
-        run("--out", str(to))
-    assert not (to / "results.json").exists()
+def found(folder: Path) -> list[dict[str, str]]:
+    return [json.loads((folder / f"runs{rank}.json").read_text()) for rank in (0, 1)]
 
 
 def test_two_ranks_write_one_run(found: list[dict[str, str]], folder: Path, one: Path) -> None:
     assert [told["whole"] for told in found] == ["done", "done"]
     assert_same(folder / "whole", one)
     log = (folder / "whole" / "log.txt").read_text()
-    assert log.count("step 12/12") == 1
+    assert log.count("step 6/6") == 1
 
 
 def test_faults_are_told_once(found: list[dict[str, str]], folder: Path) -> None:
@@ -111,7 +74,7 @@ def test_a_signal_to_one_rank_stops_both_and_one_rank_goes_on(
     assert found[0]["stopped"] == found[1]["stopped"] == found[0]["stopped"]
     assert not (folder / "stopped" / "results.json").exists()
     step = torch.load(folder / "stopped" / "checkpoints" / "last.pt", weights_only=True)["step"]
-    assert 3 <= step < 12
+    assert 2 <= step < 6
     run("--out", str(folder / "stopped"), "--resume")
     assert_same(folder / "stopped", one)
 

@@ -1,4 +1,4 @@
-"""What each of two ranks does: a few steps of every method, then all numbers are compared. Run by ``test_ranks.py``."""
+"""What each of two ranks does: a few steps of every method, then all numbers are compared. ``conftest.py`` starts it."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from selftrain.engine import sharding  # noqa: E402
 from selftrain.methods import make_method  # noqa: E402
 from selftrain.methods.flexmatch import LearningStatus  # noqa: E402
 from selftrain.shared_norm import SharedNorm  # noqa: E402
+from tests.contract.runs_of_two_ranks import whole_runs  # noqa: E402
 from tests.contract.spellings import SPELLINGS  # noqa: E402
 from tests.tiny import SAME_ON_ANY_RANKS, digits_loop, go_on, trajectory  # noqa: E402
 
@@ -99,6 +100,7 @@ def main(folder: Path) -> None:
     found["sharded"] = sharded(folder)
     if rank() == 0:
         (folder / "found.json").write_text(json.dumps(found))
+    whole_runs(folder)
 
 
 if __name__ == "__main__":

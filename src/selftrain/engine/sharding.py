@@ -24,6 +24,7 @@ UNIT = 1 << 20  # weights; blocks of at least as many are gathered one at a time
 def shard_backbones(net: nn.Module, device: torch.device) -> None:
     """Share out the weights of every backbone in ``net``, those of teachers and averages too. Optimisers come later."""
     net.to(device)
+    net.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]  # shares are cut from such weights
     mesh = init_device_mesh(device.type, (ranks(),))
     for encoder in [module for module in net.modules() if isinstance(module, Encoder)]:
         for module in reversed(list(encoder.backbone.modules())):  # inner blocks before outer ones
@@ -31,9 +32,9 @@ def shard_backbones(net: nn.Module, device: torch.device) -> None:
                 for block in module:
                     large = sum(p.numel() for p in block.parameters()) >= UNIT
                     if large and type(block).forward is not nn.Module.forward:
-                        fully_shard(block, mesh=mesh)
+                        fully_shard(block, mesh=mesh, reshard_after_forward=True)
         if any(True for _ in encoder.backbone.parameters()):
-            fully_shard(encoder.backbone, mesh=mesh)
+            fully_shard(encoder.backbone, mesh=mesh, reshard_after_forward=True)  # teachers have no backward
 
 
 def sharded_names(net: nn.Module) -> list[str]:
