@@ -89,30 +89,30 @@ def test_fsdp_gives_the_same_model(found: list[dict[str, str]], folder: Path, on
     assert_same(folder / "fsdp", one)
 
 
-def test_a_killed_rank_ends_the_run_and_resume_completes_it(folder: Path) -> None:
-    out = folder / "killed"
-    words = [*WORDS, "--out", str(out), "--set", "train.devices=2", "--steps", "60"]
+def test_a_killed_rank_ends_the_run_and_resume_completes_it(tmp_path: Path) -> None:
+    out = tmp_path / "killed"
+    words = [*WORDS, "--out", str(out), "--set", "train.devices=2", "--steps", "30"]
     process = subprocess.Popen(
         [sys.executable, "-m", "selftrain", *words], env=ENV, cwd=ROOT, stderr=subprocess.PIPE, text=True
     )
     try:
-        deadline = time.monotonic() + 200
+        deadline = time.monotonic() + 600
         while not (out / "checkpoints" / "last.pt").exists() and time.monotonic() < deadline:
             assert process.poll() is None, process.stderr.read() if process.stderr else ""
             time.sleep(0.02)
         children = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
         victim = next(pid for pid in children if b"RANK=1\0" in Path(f"/proc/{pid}/environ").read_bytes())
         os.kill(int(victim), signal.SIGKILL)
-        stderr = process.communicate(timeout=60)[1]
+        stderr = process.communicate(timeout=120)[1]
     finally:
         process.kill()
     assert process.returncode in (2, 137)
     assert "Traceback" not in stderr
     assert stderr.count("error:") <= 1
     step = torch.load(out / "checkpoints" / "last.pt", weights_only=True)["step"]
-    assert 1 <= step < 60
-    run("--out", str(out), "--resume", "--steps", "60")
-    assert json.loads((out / "results.json").read_text())["steps"] == 60
+    assert 1 <= step < 30
+    run("--out", str(out), "--resume", "--steps", "30")
+    assert json.loads((out / "results.json").read_text())["steps"] == 30
 
 
 def test_what_srun_says(monkeypatch: pytest.MonkeyPatch) -> None:

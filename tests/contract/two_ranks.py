@@ -1,4 +1,4 @@
-"""What each of two ranks does: a few steps of every method, then all numbers are compared. ``conftest.py`` starts it."""
+"""What each of two ranks does: some steps of every method, then all numbers are compared. ``conftest.py`` starts it."""
 
 from __future__ import annotations
 
