@@ -6,6 +6,7 @@ Knows nothing of what is computed.
 from __future__ import annotations
 
 import logging
+import os
 from typing import Any
 
 from lightning.fabric import Fabric
@@ -48,6 +49,8 @@ def make_fabric(train: TrainSettings, unused: bool = True) -> Fabric:
         # Buffers as long as the unlabeled set must not be sent around at every step: methods and the loop tell each
         # other what they need to.
         strategy = DDPStrategy(find_unused_parameters=unused, forward_sync_buffers=False)
+        if here.by == "srun":  # Lightning wants to be told what 'srun -n' leaves to be worked out
+            os.environ.setdefault("SLURM_NTASKS_PER_NODE", str(here.ranks // here.nodes))
         plugins = TorchElasticEnvironment() if here.by == "torchrun" else SLURMEnvironment(auto_requeue=False)
     for name in ("lightning.fabric", "lightning.pytorch"):
         logging.getLogger(name).setLevel(logging.WARNING)  # what it would say is said better, or not for users

@@ -24,7 +24,7 @@ UNIT = 1 << 20  # weights; blocks of at least as many are gathered one at a time
 def shard_backbones(net: nn.Module, device: torch.device) -> None:
     """Share out the weights of every backbone in ``net``, those of teachers and averages too. Optimisers come later."""
     net.to(device)
-    net.to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]  # shares are cut from such weights
+    net.to(memory_format=torch.contiguous_format)  # shares are cut from such weights
     mesh = init_device_mesh(device.type, (ranks(),))
     for encoder in [module for module in net.modules() if isinstance(module, Encoder)]:
         for module in reversed(list(encoder.backbone.modules())):  # inner blocks before outer ones
