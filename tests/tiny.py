@@ -16,10 +16,12 @@ from selftrain.data.features import FeatureSpaceViews
 from selftrain.data.images import ArrayImages
 from selftrain.data.stream import Stream
 from selftrain.data.views import ImageViews, ViewMaker
-from selftrain.engine.loop import Loop
+from selftrain.engine.loop import Loop, add_average
+from selftrain.engine.observers import LossMeter
 from selftrain.engine.optim import make_optimizers
 from selftrain.engine.runtime import make_fabric
-from selftrain.methods import Method
+from selftrain.engine.sharding import shard_backbones
+from selftrain.methods import Method, make_method
 from selftrain.network import Classifier, Encoder, Network, Task, UnitFeatures
 from selftrain.settings import make_settings
 
@@ -125,7 +127,7 @@ def digits_loop(
             "train.accelerator": "cpu", "optim.ema": 0.0, "seed": seed, **given,
         },
     )  # fmt: skip
-    fabric = make_fabric(settings.train)
+    fabric = make_fabric(settings.train, unused=len(method.turns) > 1)
     torch.manual_seed(seed)
     views: tuple[ViewMaker, ...]
     if regime == "frozen":
@@ -145,6 +147,9 @@ def digits_loop(
     task = Task(len(labels), unlabeled, steps, tuple(inputs.shape[1:]))
     net = Network(Classifier(psi, nn.Linear(psi.dim, len(labels))), task)
     method.setup(net)
+    if settings.train.strategy == "fsdp" and fabric.world_size > 1:
+        add_average(net, method, settings.optim.ema)
+        shard_backbones(net, fabric.device)
     stream = Stream(
         views[0], target[known], views[1], method.views, batch=batch, unlabeled_batch=2 * batch, seed=seed,
         rank=fabric.global_rank, ranks=fabric.world_size,
@@ -167,3 +172,23 @@ def go_on(loop: Loop, stream: Stream, steps: int) -> None:
     """Take some steps."""
     for _ in range(steps):
         loop.take_step(*stream[loop.step])
+
+
+# Without dropout, whose masks are drawn by each rank for its share, a batch means the same however it is shared.
+SAME_ON_ANY_RANKS = (
+    "supervised", "fixmatch(tau=0.5)", "flexmatch(tau=0.5)", "dst(fixmatch(tau=0.5), dropout=0.0, warmup=0)",
+    "dst(flexmatch(tau=0.5), dropout=0.0, warmup=0, worst_layers=3)",
+    "dst(fixmatch(tau=0.5), dropout=0.0, preset=paper, ce_cap=5.0)",
+)  # fmt: skip
+
+
+def trajectory(text: str, steps: int = 12, **given: Any) -> tuple[list[float], Loop, Stream]:
+    """The loss of every step of a short run, over all ranks; and the run."""
+    loop, stream, *_ = digits_loop(make_method(text), steps=steps, **{"optim.lr": 0.01, **given})
+    meter = LossMeter(loop.fabric.device)
+    loop.observers = [meter]
+    losses = []
+    for _ in range(steps):
+        go_on(loop, stream, 1)
+        losses.append(meter.read()["loss"])
+    return losses, loop, stream

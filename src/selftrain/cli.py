@@ -119,6 +119,7 @@ def train(
     The folder holds config.yaml (repeats the run), split.json (which images are labeled), metrics.jsonl, results.json,
     checkpoints/, model/ and log.txt. Nothing is ever chosen on test data: the model is the last one.
     """
+    from selftrain.distributed import started
     from selftrain.settings import parse_assignment
     from selftrain.training import train as run_training
 
@@ -141,7 +142,7 @@ def train(
         strict=True if strict else None,
         quiet=quiet,
     )
-    if not quiet:
+    if not quiet and started().rank == 0:
         _print_measures(run.results, run.results["evaluated_on"])
 
 
@@ -333,6 +334,10 @@ def main() -> None:
     try:
         app()
     except UserError as error:
+        if devices := getattr(error, "devices", None):  # a run wants more processes than this one
+            from selftrain.launch import launch
+
+            sys.exit(launch(devices, sys.argv[1:]))
         Console(stderr=True).print(f"[red]error:[/red] {_escaped(str(error))}", highlight=False, soft_wrap=True)
         sys.exit(2)
     except KeyboardInterrupt:

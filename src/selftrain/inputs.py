@@ -45,8 +45,8 @@ class Inputs(Protocol):
     def views(self, rows: np.ndarray) -> ViewMaker:
         """Views of these rows of the training pool."""
 
-    def clean(self, images: Images, batch: int) -> Iterable[Tensor]:
-        """Inputs without chance, for evaluation, in batches."""
+    def clean(self, images: Images, batch: int, rows: slice = ...) -> Iterable[Tensor]:
+        """Inputs without chance, for evaluation, in batches: those of all images, or of some rows."""
 
     def whole(self, trained: nn.Module) -> nn.Module:
         """A trained classifier as it is saved and used on new data."""
@@ -82,20 +82,22 @@ class PixelInputs:
                     module.momentum = momentum
         self.card = make_card(network, backbone, corpus.classes, data.size or backbone.preprocessing.size)
         self.classifier = make_classifier(self.card, backbone, channels_last=settings.train.channels_last)
-        self._kept: dict[int, list[Tensor]] = {}
+        self._kept: dict[tuple[int, int, int], list[Tensor]] = {}
 
     def views(self, rows: np.ndarray) -> ImageViews:
         flip = _flip(self.settings, self.corpus)
         return image_views(self.corpus.images.subset(rows), self.settings.data, self.card, flip)
 
-    def clean(self, images: Images, batch: int) -> Iterable[Tensor]:
-        if id(images) in self._kept:
-            return self._kept[id(images)]
+    def clean(self, images: Images, batch: int, rows: slice = slice(None)) -> Iterable[Tensor]:
+        key = (id(images), rows.start, rows.stop)
+        if key in self._kept:
+            return self._kept[key]
         like = self.card.preprocessing
-        fresh = clean_batches(images, batch, like.size, self.card.channels, like.interpolation)
-        if len(images) * self.card.channels * like.size**2 > LARGEST_CACHED_TEST_SET:
+        some = images if rows == slice(None) else images.subset(np.arange(len(images))[rows])
+        fresh = clean_batches(some, batch, like.size, self.card.channels, like.interpolation)
+        if len(some) * self.card.channels * like.size**2 > LARGEST_CACHED_TEST_SET:
             return fresh
-        return self._kept.setdefault(id(images), list(fresh))
+        return self._kept.setdefault(key, list(fresh))
 
     def whole(self, trained: nn.Module) -> nn.Module:
         return trained
@@ -129,8 +131,8 @@ class FrozenInputs:
     def views(self, rows: np.ndarray) -> FeatureViews:
         return FeatureViews(self.features, self.names, rows)
 
-    def clean(self, images: Images, batch: int) -> Iterable[Tensor]:
-        return feature_batches(self.extractor.features(images, ("clean",)), batch)
+    def clean(self, images: Images, batch: int, rows: slice = slice(None)) -> Iterable[Tensor]:
+        return feature_batches(self.extractor.features(images, ("clean",))[rows], batch)
 
     def whole(self, trained: nn.Module) -> nn.Module:
         return OnFeatures(self.extractor.encoder, trained)
@@ -155,9 +157,9 @@ class FeatureArrayInputs:
             values[:, 0], rows, noise=data.feature_noise, dropout=data.feature_dropout, mixup=data.feature_mixup
         )
 
-    def clean(self, images: Images, batch: int) -> Iterable[Tensor]:
+    def clean(self, images: Images, batch: int, rows: slice = slice(None)) -> Iterable[Tensor]:
         assert isinstance(images, FeatureRows)
-        return feature_batches(images.values, batch)
+        return feature_batches(images.values[rows], batch)
 
     def whole(self, trained: nn.Module) -> nn.Module:
         return trained

@@ -6,7 +6,7 @@ Knows nothing of the equations: a method asks for modules in its ``setup`` and f
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -137,13 +137,18 @@ class Average(nn.Module):
     def update(self, source: nn.Module, t: int) -> None:
         """Follow ``source`` after optimiser step t = 0, 1, ...; m_t = min(m, 1 - 1/(t + 1)). Buffers are copied."""
         m = min(self.decay, 1 - 1 / (t + 1))
-        torch._foreach_lerp_(list(self.module.parameters()), list(source.parameters()), 1 - m)
+        torch._foreach_lerp_(_local(self.module.parameters()), _local(source.parameters()), 1 - m)
         if buffers := list(self.module.buffers()):
             torch._foreach_copy_(buffers, list(source.buffers()))
 
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.module(x)
         return out
+
+
+def _local(parameters: Iterable[Tensor]) -> list[Tensor]:
+    """What is here of parameters, of which other ranks may have shares."""
+    return [p.to_local() if hasattr(p, "to_local") else p for p in parameters]
 
 
 class Committee(nn.Module):

@@ -95,6 +95,8 @@ class NetworkSettings:
     """scratch: share of a new batch in running statistics; unset: 1000/steps, from 0.001 (FixMatch's) to 0.1"""
     unit_features: bool = True
     """frozen: scale features to equal length"""
+    sync_bn: bool = True
+    """several devices: batch norm takes its statistics of the whole batch, not of a device's share of it"""
     save_backbone: bool = True
     """frozen: keep the backbone's weights with the model, so that it predicts from its folder alone"""
 
@@ -147,6 +149,10 @@ class TrainSettings:
     """CPU threads; 0: as torch sees fit"""
     accelerator: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     """where to compute"""
+    devices: int | None = None
+    """devices that share each batch, a process for each; unset: as many as torchrun or srun started, else one"""
+    strategy: Literal["ddp", "fsdp"] = "ddp"
+    """several devices: each holds the whole network (ddp), or a share of the backbone's weights (fsdp)"""
 
 
 @dataclass(frozen=True)
@@ -240,7 +246,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "optim.clip": (0, math.inf), "optim.ema": (0, 0.999999),
     "train.steps": (1, 10**12), "train.batch": (2, 10**7), "train.unlabeled_batch": (2, 10**7),
     "train.eval_every": (1, math.inf), "train.checkpoint_every": (1, math.inf), "train.eval_batch": (1, 10**7),
-    "train.threads": (0, 1024),
+    "train.threads": (0, 1024), "train.devices": (1, 10**5),
 }  # fmt: skip
 
 

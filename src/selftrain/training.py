@@ -10,8 +10,9 @@ import os
 import re
 import signal
 import threading
+import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import FrameType
@@ -19,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from lightning.fabric import Fabric
 from torch import nn
 
 from selftrain import __version__
@@ -28,12 +30,14 @@ from selftrain.data.images import ArrayImages, Images
 from selftrain.data.sources import DATASETS, Corpus, corpus_from_arrays, load_corpus
 from selftrain.data.split import Split, load_split, make_split, save_split
 from selftrain.data.stream import Stream, batches
+from selftrain.distributed import all_sum, failing_together, from_first, my_share, started
 from selftrain.engine.checkpoint import load_checkpoint, not_a_checkpoint, save_checkpoint
 from selftrain.engine.evaluate import confusion_matrix
-from selftrain.engine.loop import Loop
+from selftrain.engine.loop import Loop, add_average
 from selftrain.engine.observers import LossMeter, PseudoLabelQuality
 from selftrain.engine.optim import make_optimizers
 from selftrain.engine.runtime import make_fabric
+from selftrain.engine.sharding import make_whole, shard_backbones
 from selftrain.errors import UserError
 from selftrain.files import write_json, write_text
 from selftrain.inputs import make_inputs
@@ -46,6 +50,7 @@ from selftrain.run import CHECKPOINTS, CONFIG, LOG, METRICS, MODEL, RESULTS, SPL
 from selftrain.settings import Settings, dump_settings, make_settings, read_config, with_values
 
 
+@failing_together()
 def train(
     data: Any = None,
     *,
@@ -120,7 +125,7 @@ def train(
     if config is not None:
         given = read_config(Path(config)) | given
     own = method if isinstance(method, Method) else None
-    reporter = Reporter(quiet)
+    reporter = Reporter(quiet or started().rank > 0)
     folder = Path(out) if out is not None else None
     if resume:
         folder = _resumable(folder)
@@ -131,7 +136,12 @@ def train(
         raise UserError("DATA is missing: give a folder of images, or a dataset's name such as 'digits'.")
 
     chosen, the_method = settle(given, own)
-    corpus = _load(chosen, arrays, test_arrays, reporter)
+    if chosen.train.threads:
+        torch.set_num_threads(chosen.train.threads)
+    fabric = make_fabric(chosen.train, unused=len(the_method.turns) > 1)
+    named = arrays is None and chosen.data.path in DATASETS
+    with fabric.rank_zero_first(local=True) if named else nullcontext():  # one rank downloads, the others read
+        corpus = _load(chosen, arrays, test_arrays, reporter)
     if resume and (folder / SPLIT).exists():  # type: ignore[operator]
         split = load_split(folder / SPLIT, corpus)  # type: ignore[operator]
     else:
@@ -142,7 +152,7 @@ def train(
             include_labeled=chosen.data.include_labeled,
             validation_per_class=chosen.data.validation_per_class,
         )
-    return _Training(chosen, the_method, corpus, split, reporter).run(folder, resume)
+    return _Training(chosen, the_method, corpus, split, fabric, reporter).run(folder, resume)
 
 
 def settle(given: Mapping[str, Any], method: Method | None = None) -> tuple[Settings, Method]:
@@ -204,10 +214,11 @@ def _resumable(folder: Path | None) -> Path:
 
 def _unchanged(saved: dict[str, Any], given: Mapping[str, Any], folder: Path, method: Method | None) -> dict[str, Any]:
     """The saved settings, once it is sure that those given now do not contradict them."""
+    saved = {**saved, "train.devices": None}  # a run goes on with as many devices as there are now
     asked, _ = settle({**saved, **given}, method)
     started = make_settings(saved["regime"], saved)
     before, now = flatten(asdict(started)), flatten(asdict(asked))
-    free = ("data.workers", "train.threads", "data.root", "data.path", "data.labels")
+    free = ("data.workers", "train.threads", "train.devices", "train.strategy", "data.root", "data.path", "data.labels")
     for name in before:
         if before[name] != now[name] and name not in free:
             raise UserError(
@@ -246,7 +257,9 @@ def _load(settings: Settings, arrays: Any, test_arrays: Any, reporter: Reporter)
 class _Training:
     """The parts of one run, put together."""
 
-    def __init__(self, settings: Settings, method: Method, corpus: Corpus, split: Split, reporter: Reporter):
+    def __init__(
+        self, settings: Settings, method: Method, corpus: Corpus, split: Split, fabric: Fabric, reporter: Reporter
+    ):
         if method.views.unlabeled and not len(split.unlabeled):
             raise UserError(
                 f"{corpus.name}: there are no unlabeled images, and {method.name} needs some. "
@@ -255,18 +268,23 @@ class _Training:
         for what in (settings.data.path, *corpus.classes):
             if what != what.encode("utf-8", "replace").decode():
                 raise UserError(f"{what!r}: this name is not valid UTF-8 and could not be written down. Rename it.")
-        self.method, self.corpus, self.split, self.reporter = method, corpus, split, reporter
+        self.method, self.corpus, self.split, self.fabric, self.reporter = method, corpus, split, fabric, reporter
         self.settings = _fit_to_images(settings, corpus)
         train = self.settings.train
-        if train.threads:
-            torch.set_num_threads(train.threads)
-        self.fabric = make_fabric(train)
-        self.inputs = make_inputs(self.settings, corpus, self.fabric.device, reporter)
+        self._check_ranks()
+        self.evaluated_on, self.test, self.test_labels = self._held_out()
+        with fabric.rank_zero_first(local=True):  # one rank fills the cache of features, the others read it
+            self.inputs = make_inputs(self.settings, corpus, self.fabric.device, reporter)
+            if self.inputs.card.frozen and self.test is not None:
+                self.inputs.clean(self.test, train.eval_batch)
         self.card = self.inputs.card
         self.net = Network(self.inputs.classifier, self._task())
         method.setup(self.net)
         if train.channels_last:
             self.net = self.net.to(memory_format=torch.channels_last)
+        if train.strategy == "fsdp" and fabric.world_size > 1:
+            add_average(self.net, method, self.settings.optim.ema)
+            shard_backbones(self.net, fabric.device)
         self.stream = Stream(
             self.inputs.views(split.labeled),
             split.labels,
@@ -278,7 +296,26 @@ class _Training:
             rank=self.fabric.global_rank,
             ranks=self.fabric.world_size,
         )
-        self.evaluated_on, self.test, self.test_labels = self._held_out()
+
+    def _check_ranks(self) -> None:
+        """Whether the ranks can share a batch, and train the same thing."""
+        settings, ranks = self.settings, self.fabric.world_size
+        for name in ("batch", "unlabeled_batch"):
+            n = getattr(settings.train, name)
+            if n % ranks:
+                raise UserError(
+                    f"train.{name}={n}: cannot be shared equally by {ranks} devices, so that every sample counts the "
+                    f"same. Take {max(1, n // ranks) * ranks} or {(n // ranks + 1) * ranks}."
+                )
+        if settings.train.strategy == "fsdp" and settings.optim.clip and ranks > 1:
+            raise UserError(f"optim.clip={settings.optim.clip}: not with train.strategy=fsdp. Take ddp, or 0.")
+        mine = {**flatten(asdict(settings)), "data": self.split.hash}
+        for name, value in from_first(mine).items():
+            if value != mine[name] and name not in ("data.path", "data.root", "data.labels", "data.test"):
+                raise UserError(
+                    f"rank {self.fabric.global_rank} has {name}={mine[name]} and rank 0 has {value}: start all ranks "
+                    f"of a run with the same words and the same data."
+                )
 
     def _task(self) -> Task:
         side = self.card.preprocessing.size
@@ -306,9 +343,12 @@ class _Training:
     def evaluate(self, model: nn.Module) -> dict[str, Any]:
         if self.test is None:
             return summarise(np.zeros((1, 1)))
-        batches = self.inputs.clean(self.test, self.settings.train.eval_batch)
+        mine = my_share(len(self.test))
+        batches = self.inputs.clean(self.test, self.settings.train.eval_batch, mine)
+        labels, device = self.test_labels[mine], self.fabric.device
         with self.fabric.autocast():
-            confusion = confusion_matrix(model, batches, self.test_labels, len(self.corpus.classes), self.fabric.device)
+            confusion = confusion_matrix(model, batches, labels, len(self.corpus.classes), device)
+        confusion = all_sum(torch.from_numpy(confusion).to(device)).cpu().numpy()
         return {**summarise(confusion), "predicted": confusion.sum(axis=0).tolist()}
 
     def run(self, folder: Path | None, resume: bool) -> Run:
@@ -336,12 +376,18 @@ class _Training:
         workers = self._workers()
         if loop.step < loop.steps:
             self.stream[loop.step]  # whatever is wrong with the data is better said before there is a run folder
-        folder = folder or _free_folder(f"{self.corpus.name}-{name}-seed{settings.seed}")
+        if from_first(loop.step) != loop.step:
+            raise UserError(
+                f"--resume: rank {self.fabric.global_rank} found another checkpoint in {folder} than rank 0."
+            )
+        first = self.fabric.is_global_zero  # which alone writes
+        folder = from_first(folder or _free_folder(f"{self.corpus.name}-{name}-seed{settings.seed}"))
         with (
             _stops_between_steps(loop),
             self.reporter.progress("training", loop.steps, "steps", start=loop.step) as bar,
         ):
-            self._open(folder, loop)
+            if first:
+                self._open(folder, loop)
             self.reporter.say(
                 f"{name} on {self.corpus.name}: {len(self.corpus.classes)} classes, "
                 f"{len(self.split.labeled)} labeled and {len(self.split.unlabeled)} unlabeled images, "
@@ -352,13 +398,15 @@ class _Training:
                 self.reporter.say(f"{self.method.name}: {remark}")
 
             def on_row(row: dict[str, Any]) -> None:
-                with (folder / METRICS).open("a", encoding="utf-8") as metrics:
-                    metrics.write(json.dumps(as_json(row), allow_nan=False) + "\n")
+                if first:
+                    with (folder / METRICS).open("a", encoding="utf-8") as metrics:
+                        metrics.write(json.dumps(as_json(row), allow_nan=False) + "\n")
                 self.reporter.say(_in_words(row, loop.steps))
                 bar.note(f"loss {row['loss']:.3f}")
 
             def on_checkpoint(state: dict[str, Any]) -> None:
-                save_checkpoint(folder / CHECKPOINTS, state)
+                if first:
+                    save_checkpoint(folder / CHECKPOINTS, state)
 
             loop.on_row = on_row
             loop.on_progress = bar.reach
@@ -367,6 +415,15 @@ class _Training:
         if loop.step < loop.steps:
             self.reporter.say(f"stopped at step {loop.step}; go on with --resume --out {folder}")
             raise KeyboardInterrupt
+        make_whole(loop.predictor)
+        if first:
+            self._close(folder, loop, name)
+        from_first(None)  # until everything is written
+        return Run(folder, self.reporter)
+
+    def _close(self, folder: Path, loop: Loop, name: str) -> None:
+        """Write the model and the results."""
+        settings = self.settings
         results = self._results(loop, name)
         about = {"method": name, "regime": settings.regime}
         card = self.card
@@ -376,7 +433,6 @@ class _Training:
         save_model(folder / MODEL, self.inputs.whole(loop.predictor), card, about, save_backbone=keep)
         write_json(folder / RESULTS, as_json(results))
         self.reporter.say(f"run folder: {folder}")
-        return Run(folder, self.reporter)
 
     def _workers(self) -> int:
         if self.settings.data.workers is not None:
@@ -454,15 +510,23 @@ def _in_words(row: dict[str, Any], steps: int) -> str:
 
 @contextmanager
 def _stops_between_steps(loop: Loop) -> Iterator[None]:
-    """Ctrl-C and SIGTERM end the run after the current step, with a checkpoint; a second Ctrl-C ends it at once."""
+    """Ctrl-C and SIGTERM end the run after the current step, with a checkpoint; a second Ctrl-C ends it at once.
+
+    Several ranks may get a signal twice, from the terminal and from what started them, and need a while to agree: there
+    a second one counts if it comes three seconds later.
+    """
+    asked = 0.0
+    patience = 3.0 if loop.fabric.world_size > 1 else 0.0
     if threading.current_thread() is not threading.main_thread():
         yield
         return
 
     def ask(number: int, frame: FrameType | None) -> None:
-        if loop.stopping:
+        nonlocal asked
+        if loop.stopping and time.monotonic() - asked >= patience:
             raise KeyboardInterrupt
-        loop.stopping = True
+        if not loop.stopping:
+            loop.stopping, asked = True, time.monotonic()
 
     saved = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

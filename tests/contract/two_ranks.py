@@ -1,4 +1,4 @@
-"""What each of two ranks does: a few steps of every method, then all numbers are compared. Run by ``test_ranks.py``."""
+"""What each of two ranks does: some steps of every method, then all numbers are compared. ``conftest.py`` starts it."""
 
 from __future__ import annotations
 
@@ -11,11 +11,14 @@ import torch
 
 torch.set_num_threads(1)
 
-from selftrain.distributed import all_rows, rank, ranks  # noqa: E402
+from selftrain.distributed import Vote, all_rows, rank, ranks  # noqa: E402
+from selftrain.engine import sharding  # noqa: E402
 from selftrain.methods import make_method  # noqa: E402
 from selftrain.methods.flexmatch import LearningStatus  # noqa: E402
+from selftrain.shared_norm import SharedNorm  # noqa: E402
+from tests.contract.runs_of_two_ranks import whole_runs  # noqa: E402
 from tests.contract.spellings import SPELLINGS  # noqa: E402
-from tests.tiny import digits_loop, go_on  # noqa: E402
+from tests.tiny import SAME_ON_ANY_RANKS, digits_loop, go_on, trajectory  # noqa: E402
 
 
 def differing(net: torch.nn.Module) -> list[str]:
@@ -28,7 +31,7 @@ def differing(net: torch.nn.Module) -> list[str]:
     return names
 
 
-def main(out: Path) -> None:
+def every_method() -> dict[str, object]:
     found: dict[str, object] = {}
     for text in SPELLINGS:
         loop, stream, *_ = digits_loop(make_method(text), steps=4)
@@ -42,8 +45,62 @@ def main(out: Path) -> None:
             status = loop.net.part("flexmatch", LearningStatus)
             found["counts"] = torch.equal(status.counts, torch.bincount(status.selected + 1, minlength=11))
             found["selected"] = int((status.selected >= 0).sum())
+    return found
+
+
+def norm_error() -> float:
+    """How far batch norm over two halves is from batch norm over the whole: outputs, gradients, running statistics."""
+    torch.manual_seed(0)
+    x = torch.randn(6, 3, 4, 4, dtype=torch.float64) * 3 + 50
+    target, errors = torch.randn_like(x), []
+    whole, shared = (torch.nn.BatchNorm2d(3).double() for _ in range(2))
+    a, mine = x.clone().requires_grad_(), slice(2, 6) if rank() else slice(0, 2)  # the shares need not be equal
+    b = x[mine].clone().requires_grad_()
+    (whole(a) * target).square().sum().backward()
+    with SharedNorm():
+        y = shared(b)
+    (y * target[mine]).square().sum().backward()
+    errors += [y - whole(x)[mine], b.grad - a.grad[mine]]
+    with SharedNorm():
+        shared(x[mine])
+    errors += [whole.running_mean - shared.running_mean, whole.running_var - shared.running_var]
+    return max(float(error.detach().abs().max()) for error in errors)
+
+
+def steps_until_all_stop() -> list[int]:
+    """One rank wishes to stop at step 3; when does each of them?"""
+    vote, step = Vote(torch.device("cpu")), 0
+    while not vote.any(rank() == 1 and step >= 3):
+        step += 1
+    return all_rows(torch.tensor([step])).tolist()  # type: ignore[no-any-return]
+
+
+def sharded(folder: Path) -> dict[str, object]:
+    """FSDP, from the beginning and from the middle of a run of one rank; what it saves is whole."""
+    sharding.UNIT = 64
+    given = {"train.strategy": "fsdp", "optim.ema": 0.9}
+    losses, loop, _ = trajectory(SAME_ON_ANY_RANKS[3], **given)
+    shares = len(sharding.sharded_names(loop.net))
+    state = loop.state_dict()
     if rank() == 0:
-        out.write_text(json.dumps(found))
+        torch.save(state, folder / "sharded.pt")
+    loop, stream, *_ = digits_loop(make_method(SAME_ON_ANY_RANKS[3]), steps=12, **{"optim.lr": 0.01, **given})
+    loop.load_state_dict(torch.load(folder / "one_rank.pt", weights_only=True))
+    go_on(loop, stream, 12 - loop.step)
+    sharding.make_whole(loop.predictor)
+    weights = loop.predictor.state_dict()
+    return {"losses": losses, "shares": shares, "resumed": {name: value.tolist() for name, value in weights.items()}}
+
+
+def main(folder: Path) -> None:
+    found = every_method()
+    found["losses"] = {text: trajectory(text)[0] for text in SAME_ON_ANY_RANKS}
+    found["norm"] = norm_error()
+    found["stops"] = steps_until_all_stop()
+    found["sharded"] = sharded(folder)
+    if rank() == 0:
+        (folder / "found.json").write_text(json.dumps(found))
+    whole_runs(folder)
 
 
 if __name__ == "__main__":

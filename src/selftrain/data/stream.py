@@ -81,12 +81,14 @@ class Stream(Dataset[tuple[Labeled, Unlabeled]]):
 
     def pool(self, step: int, batch: int = 256) -> Iterator[Unlabeled]:
         """A weak view of every unlabeled sample (of this rank's share of them), in order."""
-        n = len(self.unlabeled)
-        rows = np.arange(self.rank * n // self.ranks, (self.rank + 1) * n // self.ranks)
-        rng = np.random.default_rng([self.seed, POOL, 1 << 40, step, self.rank])
+        rng = np.random.default_rng([self.seed, POOL, 1 << 40, step, 0])
+        rows = np.arange(len(self.unlabeled))
         for start in range(0, len(rows), batch):
             part = rows[start : start + batch]
-            yield Unlabeled(torch.from_numpy(part), **self.unlabeled.make(part, ("weak",), rng))
+            mine = slice(self.rank * len(part) // self.ranks, (self.rank + 1) * len(part) // self.ranks)
+            views = self.unlabeled.make(part, ("weak",), rng, mine)
+            if len(part[mine]):
+                yield Unlabeled(torch.from_numpy(part[mine]), **views)
 
     def _rng(self, tag: int, step: int) -> np.random.Generator:
         return np.random.default_rng([self.seed, tag, 1 << 40, step])

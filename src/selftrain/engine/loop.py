@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,13 +17,15 @@ from lightning.fabric import Fabric
 from torch import nn
 
 from selftrain.batch import Labeled, Unlabeled
-from selftrain.distributed import average_in_place
+from selftrain.distributed import Vote, average_in_place
 from selftrain.engine.observers import Observer
 from selftrain.engine.optim import lr_factor, set_lr
+from selftrain.engine.sharding import optimizer_shared_out, sharded_names, shared_out, whole
 from selftrain.errors import UserError
 from selftrain.methods.base import Losses, Method
 from selftrain.network import Average, Network, running_statistics
 from selftrain.settings import Settings
+from selftrain.shared_norm import SharedNorm
 
 
 class Objective(nn.Module):
@@ -31,6 +34,7 @@ class Objective(nn.Module):
     def __init__(self, method: Method, net: Network):
         super().__init__()
         self.method, self.net = method, net
+        self._ddp_params_and_buffers_to_ignore: Any = sharded_names(self)  # DDP asks for it; FSDP sees to those
 
     def forward(self, labeled: Labeled, unlabeled: Unlabeled, turn: str) -> Losses:
         return self.method.objective(self.net, labeled, unlabeled, turn)
@@ -62,11 +66,10 @@ class Loop:
     def __post_init__(self) -> None:
         self.objective, *self.optimizers = self.fabric.setup(Objective(self.method, self.net), *self.optimizers)
         self._source = self.method.predictor(self.net)
-        if self.settings.optim.ema and not self.method.averaged:
-            average = Average(self._source, self.settings.optim.ema)
-            self.net.parts["average"] = average.to(self.fabric.device)
+        add_average(self.net, self.method, self.settings.optim.ema)
         if self.method.rounds > 1:
             self.net.remember()
+        self._shares_norm = self.fabric.world_size > 1 and self.settings.network.sync_bn
 
     @property
     def predictor(self) -> nn.Module:
@@ -84,18 +87,19 @@ class Loop:
         eval_every = train.eval_every or max(1, self.steps // 10)
         checkpoint_every = train.checkpoint_every or eval_every
         started = time.monotonic() - self.seconds
+        vote = Vote(self.fabric.device)
         self.objective.train()
         for labeled, unlabeled in batches:
             self.take_step(labeled.to(self.fabric.device), unlabeled.to(self.fabric.device))
             self.on_progress(self.step)
-            last = self.step == self.steps
+            last, stopping = self.step == self.steps, vote.any(self.stopping)
             if self.step % eval_every == 0 or last:
                 self.seconds = time.monotonic() - started
                 self._row()
-            if self.step % checkpoint_every == 0 or last or self.stopping:
+            if self.step % checkpoint_every == 0 or last or stopping:
                 self.seconds = time.monotonic() - started
                 self.on_checkpoint(self.state_dict())
-            if self.stopping:
+            if stopping:
                 break
         self.seconds = time.monotonic() - started
 
@@ -112,7 +116,8 @@ class Loop:
                 optimizer.optimizer.state.clear()
         set_lr(self.optimizers, lr_factor(settings.optim, t, steps))
         for turn in method.turns:
-            losses: Losses = self.objective(labeled, unlabeled, turn)
+            with SharedNorm() if self._shares_norm else nullcontext():
+                losses: Losses = self.objective(labeled, unlabeled, turn)
             self.fabric.backward(losses.total)
             for optimizer in self.optimizers:
                 if settings.optim.clip:
@@ -151,19 +156,25 @@ class Loop:
         return {
             "step": self.step,
             "seconds": self.seconds,
-            "net": self.net.state_dict(),
-            "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
+            "net": whole(self.net.state_dict()),
+            "optimizers": [whole(optimizer.state_dict()) for optimizer in self.optimizers],
             "observers": [observer.state_dict() for observer in self.observers],
             "rows": self.rows,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.step, self.seconds, self.rows = state["step"], state["seconds"], state["rows"]
-        self.net.load_state_dict(state["net"])
+        self.net.load_state_dict(shared_out(state["net"], self.net.state_dict()))
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
-            optimizer.load_state_dict(saved)
+            optimizer.load_state_dict(optimizer_shared_out(saved, optimizer))
         for observer, saved in zip(self.observers, state["observers"], strict=True):
             observer.load_state_dict(saved)
+
+
+def add_average(net: Network, method: Method, decay: float) -> None:
+    """A weight average of what is evaluated, beside it, where one is wanted and not there yet."""
+    if decay and not method.averaged and "average" not in net.parts:
+        net.parts["average"] = Average(method.predictor(net), decay).to(net.step.device)
 
 
 def seed_step(seed: int, step: int, rank: int, device: torch.device) -> None:

@@ -1,7 +1,8 @@
 """What watches a run: averages of the losses, pseudo labels against hidden truth.
 
 Observers read and never change training. They add up on the device and are read out at evaluations only: no host sync
-in the hot loop. Hidden truth lives here and nowhere else.
+in the hot loop. What they say, and what they keep in a checkpoint, is that of all ranks. Hidden truth lives here and
+nowhere else.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import torch
 from torch import Tensor
 
 from selftrain.batch import Unlabeled
+from selftrain.distributed import all_mean, all_sum, rank
 from selftrain.methods.base import Losses
 
 
@@ -43,12 +45,15 @@ class LossMeter:
             self.sums[name] = self.sums[name] + value if name in self.sums else value
 
     def read(self) -> dict[str, Any]:
-        means = {name: float(value) / max(self.steps, 1) for name, value in self.sums.items()}
+        means = {name: float(value) / max(self.steps, 1) for name, value in self._of_all_ranks().items()}
         self.sums, self.steps = {}, 0
         return means
 
     def state_dict(self) -> dict[str, Any]:
-        return {"sums": self.sums, "steps": self.steps}
+        return {"sums": self._of_all_ranks(), "steps": self.steps}
+
+    def _of_all_ranks(self) -> dict[str, Tensor]:
+        return dict(zip(self.sums, all_mean(torch.stack([*self.sums.values()])), strict=True)) if self.sums else {}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.sums = {name: value.to(self.device) for name, value in state["sums"].items()}
@@ -73,7 +78,7 @@ class PseudoLabelQuality:
         self.counts += torch.stack([seen, keep.sum(), judged.sum(), right.sum()])
 
     def read(self) -> dict[str, Any]:
-        seen, kept, judged, right = self.counts.tolist()
+        seen, kept, judged, right = all_sum(self.counts).tolist()
         self.counts.zero_()
         return {
             "pseudo_label_quantity": kept / seen if seen else None,
@@ -81,7 +86,7 @@ class PseudoLabelQuality:
         }
 
     def state_dict(self) -> dict[str, Any]:
-        return {"counts": self.counts}
+        return {"counts": all_sum(self.counts)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.counts.copy_(state["counts"])
+        self.counts.copy_(state["counts"] if rank() == 0 else torch.zeros(4))  # they are added up over the ranks

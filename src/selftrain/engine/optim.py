@@ -38,6 +38,7 @@ def make_sgd(net: Network, settings: OptimSettings, taken: Collection[nn.Paramet
             factor = settings.backbone_lr if parameter in backbone else 1.0
             decay = 0.0 if parameter in plain else settings.weight_decay
             groups.setdefault((factor, decay), []).append(parameter)
+    shared = any(hasattr(parameter, "to_local") for parameter in net.parameters())
     return torch.optim.SGD(
         [
             {"params": parameters, "lr": settings.lr * factor, "base_lr": settings.lr * factor, "weight_decay": decay}
@@ -46,7 +47,8 @@ def make_sgd(net: Network, settings: OptimSettings, taken: Collection[nn.Paramet
         lr=settings.lr,
         momentum=settings.momentum,
         nesterov=settings.nesterov and settings.momentum > 0,
-        fused=True,
+        fused=not shared,  # whole weights and shares of others cannot be stepped at once
+        foreach=False if shared else None,
     )
 
 

@@ -5,35 +5,66 @@ Knows nothing of what is computed.
 
 from __future__ import annotations
 
+import logging
 import os
 from typing import Any
 
 from lightning.fabric import Fabric
+from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
+from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 from lightning.fabric.strategies.ddp import DDPStrategy
+from lightning.fabric.utilities.exceptions import MisconfigurationException
 
+from selftrain.distributed import started
 from selftrain.errors import UserError
 from selftrain.settings import TrainSettings
 
 
-def make_fabric(train: TrainSettings) -> Fabric:
-    """One device, or as many ranks as ``torchrun`` started."""
-    ranks = int(os.environ.get("WORLD_SIZE", 1)) if "TORCHELASTIC_RUN_ID" in os.environ else 1
+class ProcessesMissingError(UserError):
+    """A run on several devices wants a process for each."""
+
+    def __init__(self, devices: int):
+        super().__init__(
+            f"train.devices={devices}: one process was started. Start one for each device, with "
+            f"'torchrun --nproc-per-node {devices} SCRIPT' or srun; the command 'selftrain train' does it by itself."
+        )
+        self.devices = devices
+
+
+def make_fabric(train: TrainSettings, unused: bool = True) -> Fabric:
+    """One device, or one for each of the processes that were started; they have found each other afterwards.
+
+    ``unused``: some parameters may take no part in a backward pass, because players take turns.
+    """
+    here = started()
+    if train.devices not in (None, here.ranks):
+        if here.ranks == 1:
+            raise ProcessesMissingError(train.devices)
+        raise UserError(f"train.devices={train.devices}: {here.by} started {here.ranks} processes. Leave it out.")
+    if here.ranks % here.nodes:
+        raise UserError(f"{here.by} started {here.ranks} processes on {here.nodes} nodes: take as many on each.")
     strategy: Any = "auto"
-    if ranks > 1:
-        # A turn leaves the other player's parameters out; buffers as long as the unlabeled set must not be sent around
-        # at every step: methods and the loop tell each other what they need to.
-        strategy = DDPStrategy(find_unused_parameters=True, forward_sync_buffers=False)
+    plugins: Any = None
+    if here.ranks > 1:
+        # Buffers as long as the unlabeled set must not be sent around at every step: methods and the loop tell each
+        # other what they need to.
+        strategy = DDPStrategy(find_unused_parameters=unused, forward_sync_buffers=False)
+        if here.by == "srun":  # Lightning wants to be told what 'srun -n' leaves to be worked out
+            os.environ.setdefault("SLURM_NTASKS_PER_NODE", str(here.ranks // here.nodes))
+        plugins = TorchElasticEnvironment() if here.by == "torchrun" else SLURMEnvironment(auto_requeue=False)
+    for name in ("lightning.fabric", "lightning.pytorch"):
+        logging.getLogger(name).setLevel(logging.WARNING)  # what it would say is said better, or not for users
     precision: Any = "32-true" if train.precision == "32" else train.precision
-    nodes = int(os.environ.get("GROUP_WORLD_SIZE", 1)) if ranks > 1 else 1
     try:
         fabric = Fabric(
             accelerator=train.accelerator,
-            devices=ranks // nodes,
-            num_nodes=nodes,
+            devices=here.ranks // here.nodes,
+            num_nodes=here.nodes,
             strategy=strategy,
             precision=precision,
+            plugins=plugins,
         )
-    except RuntimeError as error:
-        raise UserError(f"train.accelerator={train.accelerator}: {str(error).splitlines()[0]}") from None
+    except (RuntimeError, MisconfigurationException) as error:
+        raise UserError(f"train.accelerator={train.accelerator}: {str(error).strip().splitlines()[0]}") from None
     fabric.launch()
     return fabric

@@ -1,0 +1,68 @@
+"""What each of two ranks does with whole runs, as ``torchrun -m selftrain train`` would. Read by ``test_runs.py``."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from pathlib import Path
+from typing import Any
+
+from selftrain.cli import app
+from selftrain.data.stream import Stream
+from selftrain.distributed import rank
+from selftrain.engine.loop import Loop
+from selftrain.errors import UserError
+from tests.contract.conftest import WORDS
+
+
+def selftrain(*words: str) -> str:
+    """How the command line ends."""
+    try:
+        app([*WORDS, *words], standalone_mode=False)
+    except (SystemExit, KeyboardInterrupt, Exception) as error:
+        return f"{type(error).__name__}: {error}"
+    return "done"
+
+
+def stopped_by_a_signal(folder: Path) -> str:
+    """One rank alone is told to end at step 2."""
+    take_step = Loop.take_step
+
+    def then_signal(loop: Loop, *batch: Any) -> None:
+        take_step(loop, *batch)
+        if loop.step == 2 and rank() == 1:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    Loop.take_step = then_signal  # type: ignore[method-assign]
+    try:
+        return selftrain("--out", str(folder))
+    finally:
+        Loop.take_step = take_step  # type: ignore[method-assign]
+
+
+def fault_on_one_rank(folder: Path) -> str:
+    """A picture that only one rank cannot read; its message must reach the user."""
+    item = Stream.__getitem__
+
+    def fail(stream: Stream, step: int) -> Any:
+        if rank() == 1 and step == 2:
+            raise UserError("c.jpg: cannot be read")
+        return item(stream, step)
+
+    Stream.__getitem__ = fail  # type: ignore[method-assign]
+    return selftrain("--out", str(folder))
+
+
+def whole_runs(folder: Path) -> None:
+    found = {
+        "whole": selftrain("--out", str(folder / "whole")),
+        "again": selftrain("--out", str(folder / "whole")),
+        "odd": selftrain("--out", str(folder / "odd"), "--set", "train.batch=17"),
+        "stopped": stopped_by_a_signal(folder / "stopped"),
+        "from_one": selftrain("--out", str(folder / "from_one"), "--resume"),
+        "fsdp": selftrain("--out", str(folder / "fsdp"), "--set", "train.strategy=fsdp"),
+    }
+    (folder / f"runs{rank()}.json").write_text(json.dumps(found))
+    last = fault_on_one_rank(folder / "fault")
+    (folder / f"fault{rank()}.txt").write_text(last)
