@@ -60,24 +60,24 @@ def confusion_matrix(
 
 def answers(model: nn.Module, batches: Iterable[Tensor], device: torch.device) -> dict[str, np.ndarray]:
     """Of each picture: the class ``predicted``, the ``confidence`` in it (float16), and the ``runner_up``."""
-    parts: dict[str, list[Tensor]] = {"predicted": [], "confidence": [], "runner_up": []}
+    parts: dict[str, list[np.ndarray]] = {"predicted": [], "confidence": [], "runner_up": []}
     for p in probabilities(model, batches, device):
         first = p.argmax(dim=1)
         second = p.scatter(1, first[:, None], -1.0).argmax(dim=1)
         for part, value in zip(parts.values(), (first.int(), p.amax(dim=1).half(), second.int()), strict=True):
-            part.append(value.cpu())
-    return {name: torch.cat(part).numpy() for name, part in parts.items() if part}
+            part.append(value.cpu().numpy())
+    return {name: np.concatenate(part) for name, part in parts.items() if part}
 
 
 def heads_answers(
     psi: nn.Module, heads: Mapping[str, nn.Module], batches: Iterable[Tensor], device: torch.device
 ) -> dict[str, np.ndarray]:
     """The class that each of several heads on one psi predicts for each picture."""
-    parts: dict[str, list[Tensor]] = {name: [] for name in heads}
+    parts: dict[str, list[np.ndarray]] = {name: [] for name in heads}
     everything = nn.ModuleList([psi, *heads.values()])
     for batch in batches:
         with torch.inference_mode(), evaluating(everything):
             z = psi(batch.to(device, non_blocking=True))
             for name, head in heads.items():
-                parts[name].append(head(z).argmax(dim=1).int().cpu())
-    return {name: torch.cat(part).numpy() for name, part in parts.items() if part}
+                parts[name].append(head(z).argmax(dim=1).int().cpu().numpy())
+    return {name: np.concatenate(part) for name, part in parts.items() if part}
