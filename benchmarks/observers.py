@@ -3,7 +3,8 @@
     python benchmarks/observers.py
 
 The two take turns of ten steps in one process, on the same batches; a turn with observers ends with a reading. The
-ratio is the median over pairs of turns. Two problems: DST in the frozen regime, and from random weights on digits.
+ratio is the median over pairs of turns, in CPU time on one thread, which others on the machine blur least. There are
+two problems: DST in the frozen regime, and from random weights on digits.
 """
 
 from __future__ import annotations
@@ -79,15 +80,17 @@ def digits(watched: bool) -> Callable[[], None]:
 def rows(rounds: int = 40) -> list[dict[str, Any]]:
     """A line for each problem."""
     found = []
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
     for name, problem in (("frozen", frozen), ("digits from scratch", digits)):
         competitors = {watched: problem(watched) for watched in (False, True)}
         seconds: dict[bool, list[float]] = {False: [], True: []}
         for number in range(-3, rounds):
             for watched in (False, True) if number % 2 else (True, False):
-                started = time.perf_counter()
+                started = time.process_time()
                 competitors[watched]()
                 if number >= 0:
-                    seconds[watched].append((time.perf_counter() - started) / TURN)
+                    seconds[watched].append((time.process_time() - started) / TURN)
         low, ratio, high = np.quantile(np.divide(seconds[True], seconds[False]), [0.25, 0.5, 0.75]).tolist()
         found.append(
             {
@@ -99,6 +102,7 @@ def rows(rounds: int = 40) -> list[dict[str, Any]]:
                 "spread": [low, high],
             }
         )
+    torch.set_num_threads(threads)
     return found
 
 

@@ -14,8 +14,8 @@ from torch import Tensor
 
 from selftrain.batch import Unlabeled
 from selftrain.distributed import all_rows, all_sum, rank, ranks
-from selftrain.functional import pseudo_cross_entropy
-from selftrain.methods.base import Losses
+from selftrain.functional import PseudoLabels, pseudo_cross_entropy
+from selftrain.methods.base import Losses, Notes
 
 
 class Observer(Protocol):
@@ -45,21 +45,44 @@ def _exact(device: torch.device) -> torch.dtype:
 
 
 class _Sums:
-    """Numbers that are added up over steps and ranks. A saved state holds the sums of all ranks; rank 0 takes it up."""
+    """Numbers that are added up over steps and ranks. A saved state holds the sums of all ranks; rank 0 takes it up.
+
+    A step is set aside at first: many small steps are counted at once for the price of one.
+    """
+
+    EVERY = 16
 
     def __init__(self, size: int, device: torch.device, dtype: torch.dtype | None = None):
         self.sums = torch.zeros(size, dtype=dtype or _exact(device), device=device)
+        self.waiting: list[Any] = []
+
+    def set_aside(self, step: Any) -> None:
+        self.waiting.append(step)
+        if len(self.waiting) >= self.EVERY:
+            self.settle()
+
+    def settle(self) -> None:
+        """Count what was set aside."""
+        if self.waiting:
+            self.count(self.waiting)
+            self.waiting = []
+
+    def count(self, steps: list[Any]) -> None:
+        raise NotImplementedError
 
     def taken(self) -> list[Any]:
         """The sums of all ranks; then they are 0."""
+        self.settle()
         values: list[Any] = all_sum(self.sums).tolist()
         self.sums.zero_()
         return values
 
     def state_dict(self) -> dict[str, Any]:
+        self.settle()
         return {"sums": all_sum(self.sums).clone()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.waiting = []
         self.sums.copy_(state["sums"])
         if rank() > 0:
             self.sums.zero_()
@@ -107,10 +130,12 @@ class PseudoLabelQuality(_Sums):
         self.known = bool((truth >= 0).any())
 
     def on_step(self, losses: Losses, unlabeled: Unlabeled) -> None:
-        if losses.pseudo is None:
-            return
-        K, truth, y, keep = self.K, self.truth[unlabeled.index], losses.pseudo.y, losses.pseudo.keep.long()
-        exists = (y >= 0).long()
+        if losses.pseudo is not None:
+            self.set_aside(torch.stack([unlabeled.index, losses.pseudo.y, losses.pseudo.keep.long()]))
+
+    def count(self, steps: list[Tensor]) -> None:
+        index, y, keep = torch.cat(steps, dim=1)
+        K, truth, exists = self.K, self.truth[index], (y >= 0).long()
         what = keep * (1 + (y == truth).long())
         place = torch.cat([keep * K + y * exists, 2 * K + what * (K + 1) + truth])
         self.sums.index_add_(0, place, torch.cat([exists, torch.ones_like(exists)]))
@@ -193,27 +218,34 @@ class OtherHeads(_Sums):
     training, and h' s loss on labeled data, ``L_worst``.
     """
 
+    FIGURES = ("asked", "wrong", "L_U", "samples", "L_L", "steps", "labels", "shared")
+
     def __init__(self, device: torch.device) -> None:
-        super().__init__(6, device)  # labels h' was asked about, not shared; its loss, steps; labels of h, shared
+        super().__init__(len(self.FIGURES), device)
 
     def on_step(self, losses: Losses, unlabeled: Unlabeled) -> None:
-        notes, f_hat = losses.notes, losses.pseudo
-        if f_hat is None:
-            return
-        exists = f_hat.y >= 0
-        if "h_worst" in notes:
-            logits = notes["h_worst"]
-            wrong = exists & (logits.argmax(dim=1) != f_hat.y)
-            loss = pseudo_cross_entropy(logits, f_hat._replace(target=None)) - notes["L_worst"]  # Eq. 7
-            self.sums[:4] += torch.stack([exists.sum(), wrong.sum(), loss, torch.ones_like(loss)])
-        if "h_pseudo" in notes and len(notes["h_pseudo"]) == len(exists):  # else the base has mixed the samples
-            shared = exists & (notes["h_pseudo"].argmax(dim=1) == f_hat.y)
-            self.sums[4:] += torch.stack([exists.sum(), shared.sum()])
+        if losses.pseudo is not None and losses.notes:
+            self.set_aside((losses.pseudo._replace(target=None, note=None), losses.notes))
+
+    def count(self, steps: list[tuple[PseudoLabels, Notes]]) -> None:
+        y, keep = (torch.cat([f_hat[i] for f_hat, _ in steps]) for i in (0, 1))
+        exists, zero = y >= 0, torch.zeros((), device=y.device)
+        found = dict.fromkeys(self.FIGURES, zero)
+        if worst := [notes["h_worst"] for _, notes in steps if "h_worst" in notes]:
+            logits = torch.cat(worst)
+            found["asked"], found["wrong"] = exists.sum(), (exists & (logits.argmax(dim=1) != y)).sum()
+            found["samples"], found["steps"] = zero + len(y), zero + len(steps)
+            found["L_U"] = len(y) * pseudo_cross_entropy(logits, PseudoLabels(y, keep))
+            found["L_L"] = torch.stack([notes["L_worst"] for _, notes in steps]).sum()
+        pseudo = [notes["h_pseudo"] for _, notes in steps if "h_pseudo" in notes]
+        if pseudo and sum(map(len, pseudo)) == len(y):  # else the base has mixed the samples
+            found["labels"], found["shared"] = exists.sum(), (exists & (torch.cat(pseudo).argmax(dim=1) == y)).sum()
+        self.sums += torch.stack([value.to(self.sums.dtype) for value in found.values()])
 
     def read(self) -> dict[str, Any]:
-        asked, wrong, loss, steps, labels, shared = self.taken()
+        of = dict(zip(self.FIGURES, self.taken(), strict=True))
         return {
-            "worst_error": wrong / asked if asked else None,
-            "worst_loss": loss / steps if steps and asked else None,
-            "head_agreement": shared / labels if labels else None,
+            "worst_error": of["wrong"] / of["asked"] if of["asked"] else None,
+            "worst_loss": of["L_U"] / of["samples"] - of["L_L"] / of["steps"] if of["asked"] else None,  # Eq. 7
+            "head_agreement": of["shared"] / of["labels"] if of["labels"] else None,
         }
