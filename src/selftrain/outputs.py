@@ -74,7 +74,7 @@ def _named(prefix: str, names: list[str], truth: np.ndarray, said: Mapping[str, 
     return {f"{prefix}_{name}": values for name, values in arrays.items()}
 
 
-def never_predicted(figures: Mapping[str, Any], K: int) -> list[int]:
+def never_predicted(figures: Mapping[str, Any]) -> list[int]:
     """Classes that the model never predicts: of those in the evaluated set; without one, on the unlabeled pictures."""
     if figures["confusion"] is not None:
         present, predicted = ({cell[i] for cell in figures["confusion"]} for i in (0, 1))

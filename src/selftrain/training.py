@@ -415,7 +415,7 @@ class _Training:
         self.reporter.log = folder / LOG
 
     def _outputs(self, folder: Path, loop: Loop) -> dict[str, Any]:
-        """Write what the model says of each picture, and give back what that adds up to."""
+        """Write what the model says of each picture (on rank 0), and give back what that adds up to."""
         classes, batch, device = self.corpus.classes, self.settings.train.eval_batch, self.fabric.device
         model, inputs = loop.predictor, self.inputs
         with self.fabric.autocast():
@@ -423,9 +423,10 @@ class _Training:
             held_out, of_held_out = evaluated_outputs(
                 model, inputs, self.test, self.test_labels, len(classes), batch, device
             )
-        save_outputs(folder / OUTPUTS, pool | held_out)
+        if self.fabric.is_global_zero:
+            save_outputs(folder / OUTPUTS, pool | held_out)
         figures = of_pool | of_held_out
-        dead = [classes[k] for k in never_predicted(figures, len(classes))]
+        dead = [classes[k] for k in never_predicted(figures)]
         if dead:
             self.reporter.warn(alarm(dead, self.method, "at the end", "never predicted"))
         prior = np.bincount(self.split.labels, minlength=len(classes)).tolist()
