@@ -228,7 +228,7 @@ class OtherHeads(_Sums):
             self.set_aside((losses.pseudo._replace(target=None, note=None), losses.notes))
 
     def count(self, steps: list[tuple[PseudoLabels, Notes]]) -> None:
-        y, keep = (torch.cat([f_hat[i] for f_hat, _ in steps]) for i in (0, 1))
+        y, keep = torch.cat([f_hat.y for f_hat, _ in steps]), torch.cat([f_hat.keep for f_hat, _ in steps])
         exists, zero = y >= 0, torch.zeros((), device=y.device)
         found = dict.fromkeys(self.FIGURES, zero)
         if worst := [notes["h_worst"] for _, notes in steps if "h_worst" in notes]:
