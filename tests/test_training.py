@@ -70,7 +70,7 @@ def test_the_run_folder_is_as_specified(tmp_path: Path) -> None:
     run = quick(layout_2(tmp_path / "data"), tmp_path / "run", labels_per_class=2)
     names = {path.name for path in run.folder.iterdir()}
     assert names == {
-        "config.yaml", "split.json", "metrics.jsonl", "results.json", "checkpoints", "model", "log.txt",
+        "config.yaml", "split.json", "metrics.jsonl", "results.json", "outputs.npz", "checkpoints", "model", "log.txt",
     }  # fmt: skip
     assert {path.name for path in (run.folder / "model").iterdir()} == {"model.safetensors", "model.json"}
     results = json.loads((run.folder / "results.json").read_text())

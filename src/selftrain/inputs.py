@@ -48,6 +48,9 @@ class Inputs(Protocol):
     def clean(self, images: Images, batch: int, rows: slice = ...) -> Iterable[Tensor]:
         """Inputs without chance, for evaluation, in batches: those of all images, or of some rows."""
 
+    def clean_pool(self, rows: np.ndarray, batch: int) -> Iterable[Tensor]:
+        """The same of these rows of the training pool."""
+
     def whole(self, trained: nn.Module) -> nn.Module:
         """A trained classifier as it is saved and used on new data."""
 
@@ -62,6 +65,10 @@ def make_inputs(settings: Settings, corpus: Corpus, device: torch.device, report
 
 def _flip(settings: Settings, corpus: Corpus) -> bool:
     return corpus.flip if settings.data.flip is None else settings.data.flip
+
+
+def _parts(rows: np.ndarray, batch: int) -> Iterable[np.ndarray]:
+    return (rows[start : start + batch] for start in range(0, len(rows), batch))
 
 
 class PixelInputs:
@@ -99,6 +106,10 @@ class PixelInputs:
             return fresh
         return self._kept.setdefault(key, list(fresh))
 
+    def clean_pool(self, rows: np.ndarray, batch: int) -> Iterable[Tensor]:
+        images, like = self.corpus.images.subset(rows), self.card.preprocessing
+        return clean_batches(images, batch, like.size, self.card.channels, like.interpolation)
+
     def whole(self, trained: nn.Module) -> nn.Module:
         return trained
 
@@ -134,6 +145,9 @@ class FrozenInputs:
     def clean(self, images: Images, batch: int, rows: slice = slice(None)) -> Iterable[Tensor]:
         return feature_batches(self.extractor.features(images, ("clean",))[rows], batch)
 
+    def clean_pool(self, rows: np.ndarray, batch: int) -> Iterable[Tensor]:
+        return (part for some in _parts(rows, batch) for part in feature_batches(self.features[some], batch))
+
     def whole(self, trained: nn.Module) -> nn.Module:
         return OnFeatures(self.extractor.encoder, trained)
 
@@ -160,6 +174,9 @@ class FeatureArrayInputs:
     def clean(self, images: Images, batch: int, rows: slice = slice(None)) -> Iterable[Tensor]:
         assert isinstance(images, FeatureRows)
         return feature_batches(images.values[rows], batch)
+
+    def clean_pool(self, rows: np.ndarray, batch: int) -> Iterable[Tensor]:
+        return (part for some in _parts(rows, batch) for part in feature_batches(self.rows.values[some], batch))
 
     def whole(self, trained: nn.Module) -> nn.Module:
         return trained

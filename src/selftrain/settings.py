@@ -153,6 +153,10 @@ class TrainSettings:
     """devices that share each batch, a process for each; unset: as many as torchrun or srun started, else one"""
     strategy: Literal["ddp", "fsdp"] = "ddp"
     """several devices: each holds the whole network (ddp), or a share of the backbone's weights (fsdp)"""
+    logger: Literal["none", "tensorboard", "wandb"] = "none"
+    """where figures go beside metrics.jsonl; needs the extra of the same name"""
+    folds: int = 0
+    """train so many more times, each with a part of the labels held out, to estimate accuracy without a test set"""
 
 
 @dataclass(frozen=True)
@@ -246,7 +250,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "optim.clip": (0, math.inf), "optim.ema": (0, 0.999999),
     "train.steps": (1, 10**12), "train.batch": (2, 10**7), "train.unlabeled_batch": (2, 10**7),
     "train.eval_every": (1, math.inf), "train.checkpoint_every": (1, math.inf), "train.eval_batch": (1, 10**7),
-    "train.threads": (0, 1024), "train.devices": (1, 10**5),
+    "train.threads": (0, 1024), "train.devices": (1, 10**5), "train.folds": (0, 1000),
 }  # fmt: skip
 
 

@@ -24,17 +24,19 @@ from lightning.fabric import Fabric
 from torch import nn
 
 from selftrain import __version__
+from selftrain.collapse import alarm, new_alarms
 from selftrain.console import Reporter
 from selftrain.data.features import FeatureRows
 from selftrain.data.images import ArrayImages, Images
 from selftrain.data.sources import DATASETS, Corpus, corpus_from_arrays, load_corpus
-from selftrain.data.split import Split, load_split, make_split, save_split
+from selftrain.data.split import Split, fold_splits, load_split, make_split, save_split
 from selftrain.data.stream import Stream, batches
 from selftrain.distributed import all_sum, failing_together, from_first, my_share, started
 from selftrain.engine.checkpoint import load_checkpoint, not_a_checkpoint, save_checkpoint
-from selftrain.engine.evaluate import confusion_matrix
+from selftrain.engine.evaluate import tally
+from selftrain.engine.loggers import RowLogger, check_logger
 from selftrain.engine.loop import Loop, add_average
-from selftrain.engine.observers import LossMeter, PseudoLabelQuality
+from selftrain.engine.observers import observers_of
 from selftrain.engine.optim import make_optimizers
 from selftrain.engine.runtime import make_fabric
 from selftrain.engine.sharding import make_whole, shard_backbones
@@ -42,11 +44,12 @@ from selftrain.errors import UserError
 from selftrain.files import write_json, write_text
 from selftrain.inputs import make_inputs
 from selftrain.methods import Method, make_method, spell_method
-from selftrain.metrics import as_json, summarise
+from selftrain.metrics import as_json, calibration, summarise
 from selftrain.model import save_model
 from selftrain.network import Classifier, Committee, Network, Task
 from selftrain.options import flatten
-from selftrain.run import CHECKPOINTS, CONFIG, LOG, METRICS, MODEL, RESULTS, SPLIT, Run
+from selftrain.outputs import evaluated_outputs, never_predicted, pool_outputs, save_outputs
+from selftrain.run import CHECKPOINTS, CONFIG, LOG, METRICS, MODEL, OUTPUTS, RESULTS, SPLIT, Run
 from selftrain.settings import Settings, dump_settings, make_settings, read_config, with_values
 
 
@@ -152,7 +155,18 @@ def train(
             include_labeled=chosen.data.include_labeled,
             validation_per_class=chosen.data.validation_per_class,
         )
-    return _Training(chosen, the_method, corpus, split, fabric, reporter).run(folder, resume)
+    if chosen.train.folds:
+        if fabric.world_size > 1:
+            raise UserError(
+                f"train.folds={chosen.train.folds}: folds are trained by one process; leave the others out."
+            )
+        fold_splits(split, corpus, chosen.train.folds)  # whether there are labels enough is better said now
+    run = _Training(chosen, the_method, corpus, split, fabric, reporter).run(folder, resume)
+    if chosen.train.folds:
+        from selftrain.bias import cross_validate  # which trains, too
+
+        cross_validate(run.folder, reporter, folds=chosen.train.folds, data=arrays, method=own)
+    return run
 
 
 def settle(given: Mapping[str, Any], method: Method | None = None) -> tuple[Settings, Method]:
@@ -218,7 +232,8 @@ def _unchanged(saved: dict[str, Any], given: Mapping[str, Any], folder: Path, me
     asked, _ = settle({**saved, **given}, method)
     started = make_settings(saved["regime"], saved)
     before, now = flatten(asdict(started)), flatten(asdict(asked))
-    free = ("data.workers", "train.threads", "train.devices", "train.strategy", "data.root", "data.path", "data.labels")
+    free = ("data.workers", "train.threads", "train.devices", "train.strategy", "train.logger", "train.folds",
+            "data.root", "data.path", "data.labels")  # fmt: skip
     for name in before:
         if before[name] != now[name] and name not in free:
             raise UserError(
@@ -271,6 +286,7 @@ class _Training:
         self.method, self.corpus, self.split, self.fabric, self.reporter = method, corpus, split, fabric, reporter
         self.settings = _fit_to_images(settings, corpus)
         train = self.settings.train
+        check_logger(train.logger)
         self._check_ranks()
         self.evaluated_on, self.test, self.test_labels = self._held_out()
         with fabric.rank_zero_first(local=True):  # one rank fills the cache of features, the others read it
@@ -342,14 +358,13 @@ class _Training:
 
     def evaluate(self, model: nn.Module) -> dict[str, Any]:
         if self.test is None:
-            return summarise(np.zeros((1, 1)))
-        mine = my_share(len(self.test))
+            return {**summarise(np.zeros((1, 1))), "predicted": None, **calibration(np.zeros((1, 3)))}
+        mine, device = my_share(len(self.test)), self.fabric.device
         batches = self.inputs.clean(self.test, self.settings.train.eval_batch, mine)
-        labels, device = self.test_labels[mine], self.fabric.device
         with self.fabric.autocast():
-            confusion = confusion_matrix(model, batches, labels, len(self.corpus.classes), device)
-        confusion = all_sum(torch.from_numpy(confusion).to(device)).cpu().numpy()
-        return {**summarise(confusion), "predicted": confusion.sum(axis=0).tolist()}
+            counts = tally(model, batches, self.test_labels[mine], len(self.corpus.classes), device)
+        confusion, bins = (all_sum(torch.from_numpy(count).to(device)).cpu().numpy() for count in counts)
+        return {**summarise(confusion), "predicted": confusion.sum(axis=0).tolist(), **calibration(bins)}
 
     def run(self, folder: Path | None, resume: bool) -> Run:
         settings = self.settings
@@ -361,10 +376,7 @@ class _Training:
             method=self.method,
             net=self.net,
             optimizers=make_optimizers(self.net, settings.optim, self.method),
-            observers=[
-                LossMeter(device),
-                PseudoLabelQuality(self._hidden_truth(), device),
-            ],
+            observers=observers_of(self._hidden_truth(), len(self.corpus.classes), device),
             evaluate=self.evaluate,
             pool=self.stream.pool,
         )
@@ -397,11 +409,22 @@ class _Training:
             if remark := self.method.remarks.get(settings.regime):
                 self.reporter.say(f"{self.method.name}: {remark}")
 
+            logger = RowLogger(
+                settings.train.logger if first else "none", folder, self.corpus.classes, loop.step, asdict(settings)
+            )
+            present = np.bincount(self.test_labels, minlength=len(self.corpus.classes)) > 0
+
             def on_row(row: dict[str, Any]) -> None:
+                row["alarms"] = [self.corpus.classes[k] for k in new_alarms(loop.rows, present.tolist())]
                 if first:
                     with (folder / METRICS).open("a", encoding="utf-8") as metrics:
                         metrics.write(json.dumps(as_json(row), allow_nan=False) + "\n")
+                logger.log(row)
                 self.reporter.say(_in_words(row, loop.steps))
+                if row["alarms"]:
+                    self.reporter.warn(
+                        alarm(row["alarms"], self.method, f"step {row['step']}", "not predicted any more")
+                    )
                 bar.note(f"loss {row['loss']:.3f}")
 
             def on_checkpoint(state: dict[str, Any]) -> None:
@@ -415,16 +438,18 @@ class _Training:
         if loop.step < loop.steps:
             self.reporter.say(f"stopped at step {loop.step}; go on with --resume --out {folder}")
             raise KeyboardInterrupt
+        logger.close()
+        outputs = self._outputs(folder, loop)
         make_whole(loop.predictor)
         if first:
-            self._close(folder, loop, name)
+            self._close(folder, loop, name, outputs)
         from_first(None)  # until everything is written
         return Run(folder, self.reporter)
 
-    def _close(self, folder: Path, loop: Loop, name: str) -> None:
+    def _close(self, folder: Path, loop: Loop, name: str, outputs: dict[str, Any]) -> None:
         """Write the model and the results."""
         settings = self.settings
-        results = self._results(loop, name)
+        results = self._results(loop, name) | outputs
         about = {"method": name, "regime": settings.regime}
         card = self.card
         if not isinstance(loop.predictor, Classifier) or isinstance(loop.predictor.h, Committee):
@@ -452,10 +477,29 @@ class _Training:
         write_text(folder / METRICS, "".join(lines))
         self.reporter.log = folder / LOG
 
+    def _outputs(self, folder: Path, loop: Loop) -> dict[str, Any]:
+        """Write what the model says of each picture (on rank 0), and give back what that adds up to."""
+        classes, batch, device = self.corpus.classes, self.settings.train.eval_batch, self.fabric.device
+        model, inputs = loop.predictor, self.inputs
+        with self.fabric.autocast():
+            pool, of_pool = pool_outputs(model, self.net, inputs, self.corpus, self.split, batch, device)
+            held_out, of_held_out = evaluated_outputs(
+                model, inputs, self.test, self.test_labels, len(classes), batch, device
+            )
+        if self.fabric.is_global_zero:
+            save_outputs(folder / OUTPUTS, pool | held_out)
+        figures = of_pool | of_held_out
+        dead = [classes[k] for k in never_predicted(figures)]
+        if dead:
+            self.reporter.warn(alarm(dead, self.method, "at the end", "never predicted"))
+        prior = np.bincount(self.split.labels, minlength=len(classes)).tolist()
+        return {**figures, "alarms": dead, "labeled_prior": prior, "cross_validated": None}
+
     def _results(self, loop: Loop, name: str) -> dict[str, Any]:
         settings, last = self.settings, loop.rows[-1]
         measures = ("accuracy", "mean_per_class", "per_class", "worst10", "worst20", "worst20_percent",
-                    "imbalance_ratio", "pseudo_label_quantity", "pseudo_label_quality")  # fmt: skip
+                    "imbalance_ratio", "pseudo_label_quantity", "pseudo_label_quality", "ece",
+                    "calibration")  # fmt: skip
         return {
             "method": name,
             "dataset": self.corpus.name,

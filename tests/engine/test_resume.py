@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import safetensors.torch
 import torch
@@ -49,6 +50,10 @@ def assert_same(one: Path, other: Path) -> None:
         assert torch.equal(value, weights_2[name]), name
     assert metrics == metrics_2
     assert results == results_2
+    said, said_2 = (dict(np.load(run / "outputs.npz", allow_pickle=False)) for run in (one, other))
+    assert said.keys() == said_2.keys()
+    for name, values in said.items():
+        assert np.array_equal(values, said_2[name]), name
     state, state_2 = (torch.load(run / "checkpoints" / "last.pt", weights_only=True) for run in (one, other))
     for name, value in state["net"].items():
         assert torch.equal(value, state_2["net"][name]), name
