@@ -10,7 +10,7 @@ from fnmatch import fnmatch
 from typing import Any
 
 from rich.markup import escape
-from rich.table import Table
+from rich.table import Column, Table
 
 from selftrain.errors import UserError, nearest
 from selftrain.options import describe, field_help, field_types, spell
@@ -53,12 +53,45 @@ def _methods(pattern: str | None) -> Iterator[Table]:
 
 
 def _datasets(pattern: str | None) -> Iterator[Table]:
-    from selftrain.data.sources import DATASETS
+    from selftrain.data.datasets import DATASETS
+    from selftrain.data.download import size_in_words
 
-    table = Table("name", "pixels", "note")
-    for name in _wanted(list(DATASETS), pattern, "datasets"):
-        table.add_row(name, str(DATASETS[name].size), escape(DATASETS[name].note))
+    specs = [DATASETS[name] for name in _wanted(list(DATASETS), pattern, "datasets")]
+    table = Table("name", "metric", "download", "regime", "backbone")
+    for heading in ("pixels", "test", "train", "classes"):
+        table.columns.insert(1, Column(heading, justify="right"))
+    for spec in specs:
+        pool = f"{spec.train:,}" + (f" + {spec.unlabeled:,}" if spec.unlabeled else "")
+        fetched = size_in_words(spec.bytes) if spec.bytes else "by hand" if spec.by_hand else "none"
+        counts = (f"{spec.classes}", pool, f"{spec.test:,}", f"{spec.size}")
+        table.add_row(spec.name, *counts, METRICS[spec.metric], fetched, spec.regime, spec.backbone.partition(".")[0])
+    table.caption = "one of them in full: selftrain list datasets stl10; any of Hugging Face: hf:NAME"
     yield table
+    if pattern is not None:
+        yield from map(_dataset, specs)
+
+
+METRICS = {"accuracy": "top-1", "mean_per_class": "per class"}
+
+
+def _dataset(spec: Any) -> Table:
+    """One dataset in full: what is trained on, and what to put where if there is no network."""
+    from selftrain.data.download import size_in_words
+
+    table = Table(title=spec.title, title_justify="left", title_style="bold", show_header=False, expand=True)
+    table.add_column("what")
+    table.add_column("is", ratio=1, overflow="fold")
+    if spec.split:
+        table.add_row("split", spec.split)
+    table.add_row("mirrored", "yes" if spec.flip else "no")
+    for regime, values in spec.defaults.items():
+        table.add_row(f"in {regime}", ", ".join(f"{name}={spell(value)}" for name, value in values.items()))
+    for file in spec.files:
+        table.add_row("fetched from", f"{file.url} ({size_in_words(file.bytes)}, {file.checksum.replace(':', ' ')})")
+        table.add_row("by hand, put at", f"ROOT/{f'{file.into}/' if file.into else ''}{file.name}")
+    if spec.by_hand:
+        table.add_row("by hand", f"{', '.join(f'ROOT/{path}' for path in spec.by_hand)}: {spec.how}")
+    return table
 
 
 def _backbones(pattern: str | None) -> Iterator[Table]:

@@ -6,7 +6,6 @@ Knows nothing of methods, nor which backbone it is: it is given a function from 
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -17,7 +16,7 @@ from torch import Tensor
 from selftrain.batch import kind_of
 from selftrain.console import Reporter
 from selftrain.data.cache import cached_array
-from selftrain.data.images import ArrayImages, FileImages, Images
+from selftrain.data.images import Images
 from selftrain.data.views import ImageViews
 from selftrain.errors import UserError
 
@@ -80,15 +79,8 @@ def extract_features(
 def fingerprint(images: Images) -> str:
     """A hash that changes when a picture is added, removed, renamed or edited (by size and time for files)."""
     digest = hashlib.sha256()
-    if isinstance(images, ArrayImages):
-        digest.update(repr(images.pixels.shape).encode())
-        digest.update(images.pixels.tobytes())
-        return digest.hexdigest()
-    if not isinstance(images, FileImages):
-        raise TypeError(f"no fingerprint of {type(images).__name__}")
-    for i, name in enumerate(images.names):
-        found = os.stat(images.path(i))
-        digest.update(f"{name}\0{found.st_size}\0{found.st_mtime_ns}\n".encode("utf-8", "surrogateescape"))
+    for stamp in images.stamps():
+        digest.update(stamp)
     return digest.hexdigest()
 
 
