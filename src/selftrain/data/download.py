@@ -12,6 +12,7 @@ import tarfile
 import urllib.error
 import urllib.request
 import zipfile
+import zlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from http.client import HTTPException
@@ -110,11 +111,9 @@ def _fetch(file: RemoteFile, root: Path, what: str, reporter: Reporter) -> None:
     part = place.with_name(f"{place.name}.part")
     state = ""
     if place.exists():
-        # Not ours, or cut short by another program: the beginning may be of use, and nothing is lost if it is not.
+        # Not ours, or cut short by another program; it stays until what takes its place is whole.
         state = f"{place} is there, but it is cut short or another file. "
         reporter.warn(f"{place}: its {_kind(file)} is not {_digits(file)}; it is fetched anew")
-        if place.stat().st_size < file.bytes and not part.exists():
-            os.replace(place, part)
     _check_room(file, root, part)
     reporter.say(f"fetching {what}: {file.url} ({size_in_words(file.bytes)}) to {place}")
     failure = ""
@@ -225,8 +224,9 @@ def _unpack(file: RemoteFile, root: Path, reporter: Reporter) -> None:
                 raise UserError(f"{place}: there is no {unpacked.relative_to(staging)} in it; is it another version?")
             if not (root / path).exists():
                 os.replace(unpacked, root / path)
-    except (tarfile.TarError, zipfile.BadZipFile, EOFError) as error:
-        raise UserError(f"{place}: can't be unpacked ({error}). Delete it and run again.") from None
+    except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error) as error:
+        reason = str(error).partition("\n")[0]
+        raise UserError(f"{place}: can't be unpacked ({reason}). Delete it and run again.") from None
     finally:
         shutil.rmtree(staging, ignore_errors=True)
 

@@ -18,7 +18,7 @@ from selftrain.data.corpus import Corpus
 from selftrain.data.images import EncodedImages, Images, JoinedImages
 from selftrain.errors import UserError, nearest
 
-__all__ = ["HubImages", "HubName", "is_hub", "load_hub", "open_hub"]
+__all__ = ["HubImages", "HubName", "hub_images", "is_hub", "load_hub", "open_hub"]
 
 PREFIX = "hf:"
 TRAIN, UNLABELED, HELD_OUT = "train", "unlabeled", ("test", "validation", "valid", "val")
@@ -68,17 +68,13 @@ def load_hub(text: str) -> Corpus:
     """The corpus that ``hf:...`` names. Of several splits ``train`` is the pool, and ``test`` the test set."""
     name = HubName.parse(text)
     splits = open_hub(name)
-    pool_split = name.split or (TRAIN if TRAIN in splits else next(iter(splits)))
-    if pool_split not in splits:
-        raise UserError(f"DATA {text!r}: no split {pool_split!r} (there are {', '.join(splits)}).")
-    if name.split is None and pool_split != TRAIN and len(splits) > 1:
-        raise UserError(f"DATA {text!r}: no split 'train' (there are {', '.join(splits)}); choose one with @SPLIT.")
+    pool_split = _pool_split(splits, name)
     pool = splits[pool_split]
     image = _image_column(pool.features, name)
     label = _label_column(pool.features, name, image)
     classes, labels = _labels(pool, label, name)
     images: Images = HubImages(pool, image, pool_split)
-    if UNLABELED in splits and pool_split != UNLABELED and image in splits[UNLABELED].features:
+    if name.split is None and pool_split != UNLABELED and UNLABELED in splits and image in splits[UNLABELED].features:
         images = JoinedImages([images, HubImages(splits[UNLABELED], image, UNLABELED)])
         labels = np.concatenate([labels, np.full(len(images) - len(labels), -1, np.int64)])
     test: Images | None = None
@@ -99,6 +95,25 @@ def load_hub(text: str) -> Corpus:
         test_labels=test_labels,
         is_benchmark=bool((labels[: len(pool)] >= 0).all()),
     )
+
+
+def hub_images(text: str) -> HubImages:
+    """The images alone, whatever is known of them; without ``@SPLIT`` those of ``unlabeled``, if there are any."""
+    name = HubName.parse(text)
+    splits = open_hub(name)
+    split = UNLABELED if name.split is None and UNLABELED in splits else _pool_split(splits, name)
+    return HubImages(splits[split], _image_column(splits[split].features, name), split)
+
+
+def _pool_split(splits: Mapping[str, Any], name: HubName) -> str:
+    chosen = name.split or (TRAIN if TRAIN in splits else next(iter(splits)))
+    if chosen not in splits:
+        raise UserError(f"DATA {name.text!r}: no split {chosen!r} (there are {', '.join(splits)}).")
+    if name.split is None and chosen != TRAIN and len(splits) > 1:
+        raise UserError(
+            f"DATA {name.text!r}: no split 'train' (there are {', '.join(splits)}); choose one with @SPLIT."
+        )
+    return chosen
 
 
 # --- opening -----------------------------------------------------------------------------------------------------

@@ -105,7 +105,7 @@ class Index:
     def load(cls, path: Path) -> Index | None:
         """The saved index; None where there is none, or a broken one."""
         try:
-            with np.load(path, allow_pickle=False) as saved:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as saved:
                 count = len(saved["offsets"])
                 texts = {name: _split(saved[name], count) for name in ("names", "labels", "reasons")}
                 index = cls(offsets=saved["offsets"], sizes=saved["sizes"], **texts)

@@ -20,7 +20,7 @@ from selftrain.console import Reporter
 from selftrain.data.arrays import corpus_from_arrays, encode_labels
 from selftrain.data.corpus import Corpus
 from selftrain.data.datasets import DATASETS, DatasetSpec
-from selftrain.data.hub import HubName, is_hub, load_hub, open_hub
+from selftrain.data.hub import HubName, hub_images, is_hub, load_hub, open_hub
 from selftrain.data.images import (
     IMAGE_SUFFIXES,
     FileImages,
@@ -155,8 +155,9 @@ def _with_unlabeled(corpus: Corpus, text: str, checker: _Checker) -> Corpus:
         more: Images
         more, _, skipped = read_shards(text, check=checker.check, strict=checker.strict)
     elif is_hub(text):
-        found = checker.keep_readable_of(load_hub(text))
-        more, skipped = found.images, found.skipped
+        more = hub_images(text)
+        good, skipped = checker.good(more, 0, len(more))
+        more = more.subset(good) if skipped else more
     elif os.path.isdir(text):
         names = find_images(text)
         if isinstance(corpus.test, FileImages):  # what is tested on is not trained on, not even unlabeled
@@ -584,17 +585,17 @@ class _Checker:
         """The corpus without those pictures of its pool and of its test set that can't be read."""
         test = corpus.test
         total = len(corpus.images) + (0 if test is None else len(test))
-        good, names = self._good(corpus.images, 0, total)
+        good, names = self.good(corpus.images, 0, total)
         images, labels = corpus.images, corpus.labels
         if names:
             images, labels = images.subset(good), labels[good]
         kept = replace(corpus, images=images, labels=labels, truth=corpus.truth[good], skipped=corpus.skipped + names)
         if test is None or corpus.test_labels is None:
             return kept
-        good, names = self._good(test, len(corpus.images), total)
+        good, names = self.good(test, len(corpus.images), total)
         return _with_test(kept, (test.subset(good) if names else test, corpus.test_labels[good], names))
 
-    def _good(self, images: Images, done: int, total: int) -> tuple[NDArray[np.bool_], tuple[str, ...]]:
+    def good(self, images: Images, done: int, total: int) -> tuple[NDArray[np.bool_], tuple[str, ...]]:
         bad = [error.index for error in self._check(images, done, total) if error.index is not None]
         good = np.ones(len(images), bool)
         good[bad] = False
