@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from fnmatch import fnmatch
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.markup import escape
-from rich.table import Column, Table
+from rich.table import Table
 
 from selftrain.errors import UserError, nearest
 from selftrain.options import describe, field_help, field_types, spell
@@ -57,15 +58,18 @@ def _datasets(pattern: str | None) -> Iterator[Table]:
     from selftrain.data.download import size_in_words
 
     specs = [DATASETS[name] for name in _wanted(list(DATASETS), pattern, "datasets")]
-    table = Table("name", "metric", "download", "regime", "backbone")
-    for heading in ("pixels", "test", "train", "classes"):
-        table.columns.insert(1, Column(heading, justify="right"))
+    table = Table(box=SIMPLE_HEAD, show_edge=False, padding=0)  # it fits into 80 columns
+    table.add_column("name", no_wrap=True)
+    for heading in ("classes", "train", "unlabeled", "test", "px", "download"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("metric", no_wrap=True)
+    table.add_column("regime", no_wrap=True)
     for spec in specs:
-        pool = f"{spec.train:,}" + (f" + {spec.unlabeled:,}" if spec.unlabeled else "")
-        fetched = size_in_words(spec.bytes) if spec.bytes else "by hand" if spec.by_hand else "none"
-        counts = (f"{spec.classes}", pool, f"{spec.test:,}", f"{spec.size}")
-        table.add_row(spec.name, *counts, METRICS[spec.metric], fetched, spec.regime, spec.backbone.partition(".")[0])
-    table.caption = "one of them in full: selftrain list datasets stl10; any of Hugging Face: hf:NAME"
+        counts = (str(spec.classes), f"{spec.train:,}", f"{spec.unlabeled:,}" if spec.unlabeled else "")
+        fetched = size_in_words(spec.bytes) if spec.bytes else "by hand" if spec.by_hand else ""
+        others = (f"{spec.test:,}", str(spec.size), fetched, METRICS[spec.metric], spec.regime)
+        table.add_row(spec.name, *counts, *others)
+    table.caption = "one in full: selftrain list datasets stl10; any of Hugging Face: hf:NAME"
     yield table
     if pattern is not None:
         yield from map(_dataset, specs)
@@ -83,11 +87,14 @@ def _dataset(spec: Any) -> Table:
     table.add_column("is", ratio=1, overflow="fold")
     if spec.split:
         table.add_row("split", spec.split)
+    if spec.backbone:
+        table.add_row("backbone", f"{spec.backbone} in the paper")
     table.add_row("mirrored", "yes" if spec.flip else "no")
     for regime, values in spec.defaults.items():
         table.add_row(f"in {regime}", ", ".join(f"{name}={spell(value)}" for name, value in values.items()))
     for file in spec.files:
-        table.add_row("fetched from", f"{file.url} ({size_in_words(file.bytes)}, {file.checksum.replace(':', ' ')})")
+        table.add_row("fetched from", f"{file.url} ({size_in_words(file.bytes)})")
+        table.add_row(file.checksum.partition(":")[0], file.checksum.partition(":")[2])
         table.add_row("by hand, put at", f"ROOT/{f'{file.into}/' if file.into else ''}{file.name}")
     if spec.by_hand:
         table.add_row("by hand", f"{', '.join(f'ROOT/{path}' for path in spec.by_hand)}: {spec.how}")

@@ -167,7 +167,7 @@ def settle(given: Mapping[str, Any], method: Method | None = None) -> tuple[Sett
     own = {name.removeprefix("method."): given.pop(name) for name in list(given) if name.startswith("method.")}
     regime = str(given.pop("regime", None) or _usual_regime(given))
     data = str(given.get("data.path"))
-    of_dataset = DATASETS[data].defaults.get(regime, {}) if names_dataset(data) else {}
+    of_dataset = DATASETS[data].defaults.get(regime, {}) if names_dataset(data, given.get("data.root")) else {}
     settings = make_settings(regime, {**of_dataset, **given})
     if method is not None and own:
         raise UserError(f"method.{next(iter(own))}: set it in the method that is given, {spell_method(method)}.")
@@ -181,7 +181,8 @@ def _usual_regime(given: Mapping[str, Any]) -> str:
     if backbone.startswith("wrn") or given.get("network.weights") == "none":
         return "scratch"
     data = str(given.get("data.path"))
-    if not backbone and (data == "arrays" or (names_dataset(data) and DATASETS[data].regime == "scratch")):
+    named = names_dataset(data, given.get("data.root"))
+    if not backbone and (data == "arrays" or (named and DATASETS[data].regime == "scratch")):
         return "scratch"
     return "finetune" if torch.cuda.is_available() and backbone != "features" else "frozen"
 

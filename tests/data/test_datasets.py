@@ -14,18 +14,25 @@ from typing import Any
 import numpy as np
 import pytest
 from PIL import Image
+from rich.console import Console
 from scipy.io import savemat
 
+import selftrain
+from selftrain import listing
+from selftrain.bench.grid import find_data
 from selftrain.console import Reporter
 from selftrain.data import datasets
 from selftrain.data.datasets import DATASETS
+from selftrain.data.download import size_in_words
 from selftrain.data.images import ArrayImages, FileImages
 from selftrain.data.readers import StlBinary, TorchVision
 from selftrain.data.sources import absolute, load_corpus, load_test_set, names_dataset
 from selftrain.data.split import make_split
 from selftrain.errors import UserError
 from selftrain.training import settle
+from tests.data.test_download import Server, server
 
+__all__ = ["server"]  # a fixture
 CLASSES, TRAIN, TEST = 3, 5, 2  # of each class, where the format does not say otherwise
 
 
@@ -416,6 +423,38 @@ def test_an_archive_put_there_by_hand(tmp_path: Path, monkeypatch: pytest.Monkey
     assert archive.exists()
 
 
+def test_from_the_network_to_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: Server) -> None:
+    """Two datasets, fetched from a server that breaks off at first, trained on, each with its own metric."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "root").mkdir()
+    for name, folder, metric in (("pets", "oxford-iiit-pet", "mean_per_class"), ("cifar10", "", "accuracy")):
+        made(name, tmp_path / name, monkeypatch)
+        spec, files = DATASETS[name], []
+        for file in spec.files:
+            stem = str(tmp_path / file.name.removesuffix(".tar.gz"))
+            archive = Path(shutil.make_archive(stem, "gztar", tmp_path / name / folder, Path(file.gives[0]).name))
+            server.files[f"/{file.name}"] = archive.read_bytes()
+            size, url = archive.stat().st_size, f"{server.url}/{file.name}"
+            files.append(replace(file, url=url, checksum=f"md5:{md5(archive)}", bytes=size))
+        monkeypatch.setitem(DATASETS, name, replace(spec, files=tuple(files)))
+        options: dict[str, Any] = {
+            "root": "root",
+            "labels_per_class": 1,
+            "steps": 2,
+            "backbone": "wrn-tiny",
+            "quiet": True,
+        }
+        options["settings"] = {"train.batch": 4, "train.unlabeled_batch": 6, "data.workers": 0, "data.size": 12}
+        server.cut = 200
+        with pytest.raises(UserError, match="can't be fetched"):
+            selftrain.train(name, out=tmp_path / f"run-{name}", **options)
+        assert not (tmp_path / f"run-{name}").exists()
+        server.cut = None
+        results = selftrain.train(name, out=tmp_path / f"run-{name}", **options).results
+        assert (results["dataset"], results["metric"], results["labeled"]) == (name, metric, 3)
+        assert results["evaluated_on"] == "test"
+
+
 # --- names ------------------------------------------------------------------------------------------------------------
 
 
@@ -431,6 +470,14 @@ def test_a_folder_with_a_datasets_name(tmp_path: Path, monkeypatch: pytest.Monke
     assert not names_dataset("dtd")
     assert absolute("dtd") == str(tmp_path / "dtd")
     assert load_corpus("dtd").classes == ("a", "b")
+    monkeypatch.chdir("/")
+    assert names_dataset("dtd")
+    assert not names_dataset("dtd", tmp_path)
+    assert load_corpus("dtd", root=tmp_path).classes == ("a", "b")
+    assert find_data("dtd", tmp_path) == str(tmp_path / "dtd")
+    shutil.rmtree(tmp_path / "dtd/train")
+    assert find_data("dtd", tmp_path) == "dtd"
+    assert find_data("hf:beans", tmp_path) == "hf:beans"
 
 
 # --- what the paper does with them ------------------------------------------------------------------------------------
@@ -468,3 +515,37 @@ def test_defaults_come_from_the_dataset() -> None:
     assert settle({"data.path": "stl10"})[0].network.backbone == "wrn-37-2"
     assert settle({"data.path": "/some/cifar10"})[0].network.backbone == "lite0"
     assert settle({"data.path": "food101"})[0].regime in ("frozen", "finetune")
+
+
+def test_the_list(tmp_path: Path) -> None:
+    console = Console(width=80, file=(tmp_path / "list.txt").open("w", encoding="utf-8"))
+    with console.file:
+        for table in (*listing.tables("datasets", None), *listing.tables("datasets", "sun397")):
+            console.print(table)
+    shown = (tmp_path / "list.txt").read_text(encoding="utf-8")
+    for name in DATASETS:
+        assert name in shown
+    for said in (
+        " 100,000 ",
+        "per class",
+        "39.1 GB",
+        "by hand",
+        "pretrained",
+        "partition 1 of 10",
+        "e3311ea5f812d4cc",
+    ):
+        assert said in shown
+    with pytest.raises(UserError, match="Did you mean 'cifar10'"):
+        list(listing.tables("datasets", "cifar1"))
+
+
+def test_the_documentation_has_the_same_table() -> None:
+    page = (Path(__file__).parents[2] / "docs/data.md").read_text(encoding="utf-8")
+    for name, spec in DATASETS.items():
+        if name == "digits":
+            continue
+        pool = f"{spec.train:,}" + (f" and {spec.unlabeled:,} unlabeled" if spec.unlabeled else "")
+        metric = {"accuracy": "top-1", "mean_per_class": "mean per class"}[spec.metric]
+        fetched = size_in_words(spec.bytes) if spec.bytes else "by hand"
+        counts = f"{spec.classes} | {pool} | {spec.test:,} | {metric} | {fetched}"
+        assert f"| `{name}` | {spec.title} | {counts} | `{spec.backbone}` |" in page

@@ -60,7 +60,7 @@ def cells_of(bench: Bench, seeds: int, settings: Mapping[str, Any] | None = None
 
 def find_data(dataset: str, root: Path | None) -> str:
     """A folder under the root, or the name of a dataset."""
-    if root is not None and (root / dataset).is_dir() and not names_dataset(dataset, root / dataset):
+    if root is not None and (root / dataset).is_dir() and not names_dataset(dataset, root):
         return str(root / dataset)
     if dataset in DATASETS or is_hub(dataset) or is_shards(dataset):
         return dataset

@@ -76,9 +76,9 @@ class DatasetSpec:
 
     @property
     def backbone(self) -> str:
-        """The paper's."""
+        """The paper's; "" for a dataset that it does not have."""
         regime = "scratch" if self.regime == "scratch" else "finetune"
-        return str(self.defaults.get(regime, {}).get("network.backbone", "wrn-tiny"))
+        return str(self.defaults.get(regime, {}).get("network.backbone", ""))
 
     def folder(self, root: str | os.PathLike[str] | None) -> Path:
         """The folder of datasets: as given, or beside our caches."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ __all__ = ["HubImages", "HubName", "hub_images", "is_hub", "load_hub", "open_hub
 PREFIX = "hf:"
 TRAIN, UNLABELED, HELD_OUT = "train", "unlabeled", ("test", "validation", "valid", "val")
 USUAL_LABELS = ("label", "labels")
+HUB_TIMEOUT = 5.0  # seconds until the hub counts as out of reach
 
 
 def is_hub(text: str) -> bool:
@@ -132,12 +134,33 @@ def open_hub(name: HubName) -> dict[str, Any]:
             saved = [file for file in ("dataset_dict.json", "state.json") if Path(name.path, file).exists()]
             found = datasets.load_from_disk(name.path) if saved else datasets.load_dataset(name.path)
         else:
-            found = _from_hub(datasets, name.path)
+            with _offline_if_out_of_reach(datasets.config):
+                found = _from_hub(datasets, name.path)
     except UserError:
         raise
     except Exception as error:  # ConnectionError, DatasetNotFoundError, ValueError, httpx errors, ...
         raise UserError(f"DATA {name.text!r}: {_reason(error, name)}") from error
     return {str(split): table for split, table in found.items()} if isinstance(found, dict) else {TRAIN: found}
+
+
+@contextmanager
+def _offline_if_out_of_reach(config: Any) -> Iterator[None]:
+    """Without a network what is in the cache is taken, or missed, at once; the hub's own client tries for a minute."""
+    before = config.HF_HUB_OFFLINE
+    try:
+        config.HF_HUB_OFFLINE = before or not _in_reach()
+        yield
+    finally:
+        config.HF_HUB_OFFLINE = before
+
+
+def _in_reach() -> bool:
+    from huggingface_hub import constants, get_session
+
+    try:
+        return bool(get_session().head(constants.ENDPOINT, timeout=HUB_TIMEOUT).status_code < 500)
+    except Exception:  # httpx, requests and the hub each have families of their own
+        return False
 
 
 def _from_hub(datasets: Any, path: str) -> Any:

@@ -230,9 +230,14 @@ def load_test_set(
 # --- what DATA means ---------------------------------------------------------------------------------------------
 
 
-def names_dataset(text: str, folder: Path | None = None) -> bool:
+def names_dataset(text: str, root: str | os.PathLike[str] | None = None) -> bool:
     """Whether DATA is the name of a dataset: a folder of that name comes first only if it has one of the layouts."""
-    return text in DATASETS and not any((folder or Path(text)).joinpath(name).is_dir() for name in TOPS)
+    places = [Path(text)] if root is None else [Path(text), Path(root, text)]
+    return text in DATASETS and not any(_has_layout(place) for place in places)
+
+
+def _has_layout(folder: Path) -> bool:
+    return any((folder / name).is_dir() for name in TOPS)
 
 
 def absolute(data: object) -> str:
@@ -260,16 +265,16 @@ def prepare(
             open_hub(HubName.parse(text))
         elif is_shards(text):
             index_shards(find_shards(text), check=check, strict=strict, reporter=reporter)
-        elif names_dataset(text):
+        elif names_dataset(text, root):
             DATASETS[text].make_ready(root, reporter)
 
 
 def _resolve(data: str | os.PathLike[str], root: str | os.PathLike[str] | None) -> Path | Callable[[_Checker], Corpus]:
     """A folder, or what loads the corpus that DATA names otherwise."""
     text = os.fspath(data)
-    if names_dataset(text):
+    if names_dataset(text, root):
         return lambda checker: DATASETS[text].load(root)
-    if os.path.isdir(text):
+    if os.path.isdir(text) and (text not in DATASETS or _has_layout(Path(text))):
         return Path(text)
     if is_hub(text):
         return lambda checker: checker.keep_readable_of(load_hub(text))
