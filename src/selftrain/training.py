@@ -113,7 +113,7 @@ def train(
     if arrays is not None and unlabeled is not None:
         raise UserError("unlabeled: with arrays (x, y) unlabeled pictures are in x, and their y is -1.")
     given: dict[str, Any] = {
-        "data.path": "arrays" if arrays else None if data is None else absolute(data),
+        "data.path": "arrays" if arrays else _absolute(data) if labels is not None or data is None else absolute(data),
         "data.labels": _absolute(labels),
         "data.test": "arrays" if test_arrays else _absolute(test),
         "data.unlabeled": None if unlabeled is None else absolute(unlabeled),

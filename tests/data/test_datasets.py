@@ -478,6 +478,14 @@ def test_a_folder_with_a_datasets_name(tmp_path: Path, monkeypatch: pytest.Monke
     shutil.rmtree(tmp_path / "dtd/train")
     assert find_data("dtd", tmp_path) == "dtd"
     assert find_data("hf:beans", tmp_path) == "hf:beans"
+    monkeypatch.chdir(tmp_path)
+    text(
+        tmp_path / "labels.csv",
+        "path,label",
+        "dtd/images/banded/banded_0000.jpg,a",
+        "dtd/images/banded/banded_0001.jpg,b",
+    )
+    assert load_corpus("dtd", labels="labels.csv").classes == ("a", "b")  # any tree will do there
 
 
 # --- what the paper does with them ------------------------------------------------------------------------------------

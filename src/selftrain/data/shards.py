@@ -122,20 +122,22 @@ def _split(array: NDArray[np.uint8], count: int) -> list[str]:
     return array.tobytes().decode("utf-8", "surrogateescape").split("\0") if count else []
 
 
-def _members(path: str) -> Iterator[tuple[str, int, int]]:
+def _members(path: str) -> list[tuple[str, int, int]]:
     """Name, place and size of every file in a tar file that is whole."""
+    found: list[tuple[str, int, int]] = []
     try:
         with tarfile.open(path, "r:") as tar:
             for member in tar:
                 tar.members = []  # type: ignore[attr-defined]  # it would keep them all
                 if member.isfile():
-                    yield member.name, member.offset_data, member.size
+                    found.append((member.name, member.offset_data, member.size))
             end = tar.offset
         with open(path, "rb") as file:
             file.seek(end)
             # tarfile takes a file that ends without an end for complete; one that was cut short is not.
             if file.read(BLOCK) != bytes(BLOCK):
                 raise tarfile.ReadError("its end is missing")
+        return found
     except tarfile.TarError as error:
         raise UserError(f"{path}: not a whole tar file ({error}); it was cut short, or is another file.") from None
     except OSError as error:

@@ -105,7 +105,7 @@ def load_corpus(
         Whatever the user can put right, in one line.
     """
     checker = _Checker(strict, check, progress)
-    found = _resolve(data, root)
+    found = Path(data) if labels is not None and os.path.isdir(data) else _resolve(data, root)
     test_folder = None if test is None else Path(test)
     if test_folder is not None and not test_folder.is_dir():
         raise UserError(f"--test {test_folder}: no such folder; it must hold one folder a class.")
