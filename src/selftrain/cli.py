@@ -57,7 +57,8 @@ def train(
     data: Annotated[
         str | None,
         typer.Argument(
-            help="A folder of images, or a dataset's name such as 'digits'. Three layouts: "
+            help="A folder of images, a dataset's name such as 'cifar10' (see 'selftrain list datasets'), 'hf:NAME' of "
+            "Hugging Face, or tar files ('shards/{000..099}.tar'). Three layouts of a folder: "
             "(1) labeled/<class>/*, unlabeled/** and perhaps test/<class>/*; "
             "(2) train/<class>/*, test/<class>/* with --labels-per-class, a benchmark; "
             "(3) any tree with --labels FILE.csv.",
@@ -68,6 +69,10 @@ def train(
         Path | None, typer.Option(help="CSV file with the columns path,label; images without a row are unlabeled.")
     ] = None,
     test: Annotated[Path | None, typer.Option(help="Folder of test images, a subfolder a class.")] = None,
+    unlabeled: Annotated[
+        str | None,
+        typer.Option(help="More unlabeled images: a folder, tar files ('shards/{000..099}.tar') or hf:NAME."),
+    ] = None,
     method: Annotated[
         str | None,
         typer.Option(
@@ -84,7 +89,7 @@ def train(
         typer.Option(
             help="frozen (minutes on a laptop: a pretrained backbone runs once, a small network learns on its "
             "features), finetune (a pretrained backbone, trained whole) or scratch (random weights). "
-            "Unset: scratch for wrn-* and digits, else finetune with a GPU and frozen without.",
+            "Unset: as 'selftrain list datasets' says; scratch for wrn-*; else finetune with a GPU and frozen without.",
             metavar="scratch|finetune|frozen",
         ),
     ] = None,
@@ -127,6 +132,7 @@ def train(
         data,
         labels=labels,
         test=test,
+        unlabeled=unlabeled,
         method=method,
         backbone=backbone,
         regime=regime,

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from fnmatch import fnmatch
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
@@ -53,12 +54,51 @@ def _methods(pattern: str | None) -> Iterator[Table]:
 
 
 def _datasets(pattern: str | None) -> Iterator[Table]:
-    from selftrain.data.sources import DATASETS
+    from selftrain.data.datasets import DATASETS
+    from selftrain.data.download import size_in_words
 
-    table = Table("name", "pixels", "note")
-    for name in _wanted(list(DATASETS), pattern, "datasets"):
-        table.add_row(name, str(DATASETS[name].size), escape(DATASETS[name].note))
+    specs = [DATASETS[name] for name in _wanted(list(DATASETS), pattern, "datasets")]
+    table = Table(box=SIMPLE_HEAD, show_edge=False, padding=0)  # it fits into 80 columns
+    table.add_column("name", no_wrap=True)
+    for heading in ("classes", "train", "unlabeled", "test", "px", "download"):
+        table.add_column(heading, justify="right", no_wrap=True)
+    table.add_column("metric", no_wrap=True)
+    table.add_column("regime", no_wrap=True)
+    for spec in specs:
+        counts = (str(spec.classes), f"{spec.train:,}", f"{spec.unlabeled:,}" if spec.unlabeled else "")
+        fetched = size_in_words(spec.bytes) if spec.bytes else "by hand" if spec.by_hand else ""
+        others = (f"{spec.test:,}", str(spec.size), fetched, METRICS[spec.metric], spec.regime)
+        table.add_row(spec.name, *counts, *others)
+    table.caption = "one in full: selftrain list datasets stl10; any of Hugging Face: hf:NAME"
     yield table
+    if pattern is not None:
+        yield from map(_dataset, specs)
+
+
+METRICS = {"accuracy": "top-1", "mean_per_class": "per class"}
+
+
+def _dataset(spec: Any) -> Table:
+    """One dataset in full: what is trained on, and what to put where if there is no network."""
+    from selftrain.data.download import size_in_words
+
+    table = Table(title=spec.title, title_justify="left", title_style="bold", show_header=False, expand=True)
+    table.add_column("what")
+    table.add_column("is", ratio=1, overflow="fold")
+    if spec.split:
+        table.add_row("split", spec.split)
+    if spec.backbone:
+        table.add_row("backbone", f"{spec.backbone} in the paper")
+    table.add_row("mirrored", "yes" if spec.flip else "no")
+    for regime, values in spec.defaults.items():
+        table.add_row(f"in {regime}", ", ".join(f"{name}={spell(value)}" for name, value in values.items()))
+    for file in spec.files:
+        table.add_row("fetched from", f"{file.url} ({size_in_words(file.bytes)})")
+        table.add_row(file.checksum.partition(":")[0], file.checksum.partition(":")[2])
+        table.add_row("by hand, put at", f"ROOT/{f'{file.into}/' if file.into else ''}{file.name}")
+    if spec.by_hand:
+        table.add_row("by hand", f"{', '.join(f'ROOT/{path}' for path in spec.by_hand)}: {spec.how}")
+    return table
 
 
 def _backbones(pattern: str | None) -> Iterator[Table]:

@@ -72,12 +72,14 @@ class Run:
         ``data``: a folder of class folders, a folder with ``test/<class>/*`` in it, the name of a dataset (its test
         set), or an array of pictures with their ``labels``.
         """
-        from selftrain.data.sources import load_test_set
+        from selftrain.console import Reporter
+        from selftrain.data.sources import load_test_set, prepare
         from selftrain.predict import as_images
 
         classes = self.predictor.card.classes
         if labels is None:
             skipped: list[str] = []
+            prepare(str(data), root=root, strict=strict, reporter=self.reporter or Reporter(quiet=True))
             images, truth = load_test_set(data, classes, root=root, strict=strict, skipped=skipped)
             if skipped and self.reporter is not None:
                 self.reporter.warn(f"left out {len(skipped)} images that cannot be read: {', '.join(skipped[:3])}")

@@ -20,13 +20,15 @@ from selftrain.options import UNSET, check_fields, convert, field_types, flatten
 @dataclass(frozen=True)
 class DataSettings:
     path: str = ""
-    """folder of images, or the name of a dataset"""
+    """folder of images, the name of a dataset, hf:NAME, or tar files"""
     labels: str | None = None
     """CSV file with the columns path,label"""
     test: str | None = None
     """folder of test images, a subfolder a class"""
+    unlabeled: str | None = None
+    """more unlabeled images: a folder, tar files such as shards/{000..099}.tar, or hf:NAME"""
     root: str | None = None
-    """folder that holds the datasets"""
+    """folder that holds the datasets; unset: named ones are in the user's cache folder"""
     labels_per_class: int | None = None
     """labels kept of each class; the others are hidden"""
     split_seed: int = 0

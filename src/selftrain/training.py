@@ -28,7 +28,15 @@ from selftrain.collapse import alarm, new_alarms
 from selftrain.console import Reporter
 from selftrain.data.features import FeatureRows
 from selftrain.data.images import ArrayImages, Images
-from selftrain.data.sources import DATASETS, Corpus, corpus_from_arrays, load_corpus
+from selftrain.data.sources import (
+    DATASETS,
+    Corpus,
+    absolute,
+    corpus_from_arrays,
+    load_corpus,
+    names_dataset,
+    prepare,
+)
 from selftrain.data.split import Split, fold_splits, load_split, make_split, save_split
 from selftrain.data.stream import Stream, batches
 from selftrain.distributed import all_sum, failing_together, from_first, my_share, started
@@ -59,6 +67,7 @@ def train(
     *,
     labels: str | Path | None = None,
     test: Any = None,
+    unlabeled: str | Path | None = None,
     method: str | Method | None = None,
     backbone: str | None = None,
     regime: str | None = None,
@@ -79,11 +88,12 @@ def train(
     Parameters
     ----------
     data
-        A folder in one of the three layouts, the name of a dataset, or a pair of arrays ``(x, y)`` where ``y == -1``
-        means unlabeled.
-    labels, test, labels_per_class, root, size
-        A CSV file ``path,label``; a folder of test images (or arrays ``(x, y)``); labels to keep of each class, the
-        others are hidden; where named datasets are; side in pixels of what the network sees.
+        A folder in one of the three layouts, the name of a dataset, ``hf:`` and a name on Hugging Face, a pattern of
+        tar files, or a pair of arrays ``(x, y)`` where ``y == -1`` means unlabeled.
+    labels, test, unlabeled, labels_per_class, root, size
+        A CSV file ``path,label``; a folder of test images (or arrays ``(x, y)``); more unlabeled images, as a folder or
+        tar files; labels to keep of each class, the others are hidden; where named datasets are; side in pixels of what
+        the network sees.
     method, backbone, regime, steps, seed
         As ``selftrain train --help`` explains. A method may be a string, which takes its defaults from the regime, or
         an object such as ``DST(FixMatch(tau=0.7))`` (or one of a class of your own), which is taken as it is.
@@ -108,10 +118,13 @@ def train(
             raise UserError(f"{name}: expected a pair of arrays (x, y), got {len(pair)} things.")
     if arrays is not None and (labels is not None or (test is not None and test_arrays is None)):
         raise UserError("data: with arrays (x, y) the labels are in y, and a test set is a pair of arrays, too.")
+    if arrays is not None and unlabeled is not None:
+        raise UserError("unlabeled: with arrays (x, y) unlabeled pictures are in x, and their y is -1.")
     given: dict[str, Any] = {
-        "data.path": "arrays" if arrays else _absolute(data),
+        "data.path": "arrays" if arrays else _absolute(data) if labels is not None or data is None else absolute(data),
         "data.labels": _absolute(labels),
         "data.test": "arrays" if test_arrays else _absolute(test),
+        "data.unlabeled": None if unlabeled is None else absolute(unlabeled),
         "data.root": _absolute(root),
         "data.labels_per_class": labels_per_class,
         "data.size": size,
@@ -176,8 +189,10 @@ def settle(given: Mapping[str, Any], method: Method | None = None) -> tuple[Sett
     """
     given = dict(given)
     own = {name.removeprefix("method."): given.pop(name) for name in list(given) if name.startswith("method.")}
-    regime = given.pop("regime", None) or _usual_regime(given)
-    settings = make_settings(str(regime), given)
+    regime = str(given.pop("regime", None) or _usual_regime(given))
+    data = str(given.get("data.path"))
+    of_dataset = DATASETS[data].defaults.get(regime, {}) if names_dataset(data, given.get("data.root")) else {}
+    settings = make_settings(regime, {**of_dataset, **given})
     if method is not None and own:
         raise UserError(f"method.{next(iter(own))}: set it in the method that is given, {spell_method(method)}.")
     method = method or make_method(settings.method, settings.regime, own)
@@ -185,12 +200,13 @@ def settle(given: Mapping[str, Any], method: Method | None = None) -> tuple[Sett
 
 
 def _usual_regime(given: Mapping[str, Any]) -> str:
-    """Random weights for Wide ResNets and small pictures in memory; else pretrained, and frozen without a GPU."""
+    """As the dataset's table says; random weights for Wide ResNets and arrays; else frozen without a GPU."""
     backbone = str(given.get("network.backbone") or "")
     if backbone.startswith("wrn") or given.get("network.weights") == "none":
         return "scratch"
     data = str(given.get("data.path"))
-    if not backbone and (data == "arrays" or (data in DATASETS and DATASETS[data].size < 64)):
+    named = names_dataset(data, given.get("data.root"))
+    if not backbone and (data == "arrays" or (named and DATASETS[data].regime == "scratch")):
         return "scratch"
     return "finetune" if torch.cuda.is_available() and backbone != "features" else "frozen"
 
@@ -233,7 +249,7 @@ def _unchanged(saved: dict[str, Any], given: Mapping[str, Any], folder: Path, me
     started = make_settings(saved["regime"], saved)
     before, now = flatten(asdict(started)), flatten(asdict(asked))
     free = ("data.workers", "train.threads", "train.devices", "train.strategy", "train.logger", "train.folds",
-            "data.root", "data.path", "data.labels")  # fmt: skip
+            "data.root", "data.path", "data.labels", "data.unlabeled")  # fmt: skip
     for name in before:
         if before[name] != now[name] and name not in free:
             raise UserError(
@@ -253,11 +269,13 @@ def _load(settings: Settings, arrays: Any, test_arrays: Any, reporter: Reporter)
         )
     if data.path == "arrays":
         raise UserError("this run was trained on arrays: give them again, as selftrain.train((x, y), ...).")
+    prepare(data.path, data.unlabeled, root=data.root, check=data.check, strict=data.strict, reporter=reporter)
     with reporter.progress("reading images", 1, "images") as bar:
         corpus = load_corpus(
             data.path,
             labels=data.labels,
             test=data.test,
+            unlabeled=data.unlabeled,
             root=data.root,
             strict=data.strict,
             check=data.check,
@@ -509,6 +527,7 @@ class _Training:
             "steps_per_second": round(loop.step / loop.seconds, 3),
             **{measure: last.get(measure) for measure in measures},
             "evaluated_on": self.evaluated_on,
+            "metric": self.corpus.metric,
             "regime": settings.regime,
             "backbone": settings.network.backbone,
             "size": self.card.preprocessing.size,

@@ -279,7 +279,7 @@ def test_data_that_is_nothing(layout2: Path, tmp_path: Path) -> None:
     message = error_of("bensh", root=tmp_path)
     assert f"here or in {tmp_path}" in message
     assert "Did you mean 'bench'?" in message
-    assert "no such folder, and no dataset of that name (digits)" in error_of("")
+    assert "no such folder, and no dataset of that name" in error_of("")
     assert "--root" in error_of("bench", root=tmp_path / "none")
     assert "is a file" in error_of(layout2 / "train/a/0.png")
 

@@ -20,7 +20,9 @@ from typing import Any
 
 from selftrain.bench import Bench, Row
 from selftrain.console import Reporter
-from selftrain.data.sources import DATASETS
+from selftrain.data.hub import is_hub
+from selftrain.data.shards import is_shards
+from selftrain.data.sources import DATASETS, names_dataset
 from selftrain.errors import UserError, nearest
 from selftrain.files import read_json
 from selftrain.methods import spell_method
@@ -58,9 +60,9 @@ def cells_of(bench: Bench, seeds: int, settings: Mapping[str, Any] | None = None
 
 def find_data(dataset: str, root: Path | None) -> str:
     """A folder under the root, or the name of a dataset."""
-    if root is not None and (root / dataset).is_dir():
+    if root is not None and (root / dataset).is_dir() and not names_dataset(dataset, root):
         return str(root / dataset)
-    if dataset in DATASETS:
+    if dataset in DATASETS or is_hub(dataset) or is_shards(dataset):
         return dataset
     where = f"in {root}" if root is not None else "(give the folder that holds it with --root)"
     raise UserError(f"dataset {dataset}: there is no such folder {where}, nor a dataset of that name."

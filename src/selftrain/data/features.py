@@ -19,7 +19,7 @@ from torch import Tensor
 from selftrain.batch import kind_of
 from selftrain.console import Reporter
 from selftrain.data.cache import cached_array
-from selftrain.data.images import ArrayImages, FileImages, Images
+from selftrain.data.images import Images
 from selftrain.data.views import ImageViews
 from selftrain.errors import UserError
 
@@ -81,15 +81,8 @@ def extract_features(
 def fingerprint(images: Images) -> str:
     """A hash that changes when a picture is added, removed, renamed or edited (by size and time for files)."""
     digest = hashlib.sha256()
-    if isinstance(images, ArrayImages):
-        digest.update(repr(images.pixels.shape).encode())
-        digest.update(images.pixels.tobytes())
-        return digest.hexdigest()
-    if not isinstance(images, FileImages):
-        raise TypeError(f"no fingerprint of {type(images).__name__}")
-    for i, name in enumerate(images.names):
-        found = os.stat(images.path(i))
-        digest.update(f"{name}\0{found.st_size}\0{found.st_mtime_ns}\n".encode("utf-8", "surrogateescape"))
+    for stamp in images.stamps():
+        digest.update(stamp)
     return digest.hexdigest()
 
 

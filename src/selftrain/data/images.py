@@ -1,4 +1,4 @@
-"""One file, one picture: finds, reads and checks images, and holds them as a sequence.
+"""Pictures as sequences: finds, reads and checks image files, in folders or inside larger files, and arrays.
 
 Knows nothing of labels, classes, splits, tensors or training.
 """
@@ -6,6 +6,7 @@ Knows nothing of labels, classes, splits, tensors or training.
 from __future__ import annotations
 
 import contextlib
+import io
 import logging
 import os
 import threading
@@ -24,8 +25,10 @@ from selftrain.errors import UserError
 __all__ = [
     "IMAGE_SUFFIXES",
     "ArrayImages",
+    "EncodedImages",
     "FileImages",
     "Images",
+    "JoinedImages",
     "UnreadableImage",
     "check_images",
     "find_images",
@@ -108,8 +111,10 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_quiet.renew_lock)
 
 
-def read_image(path: str | os.PathLike[str], mode: str = "RGB", min_side: int | None = None) -> Image.Image:
-    """Read one file as an upright 8-bit picture without metadata.
+def read_image(
+    source: str | os.PathLike[str] | bytes, mode: str = "RGB", min_side: int | None = None, name: str | None = None
+) -> Image.Image:
+    """Read one file, or the bytes of one, as an upright 8-bit picture without metadata.
 
     EXIF orientation is applied; transparency lies on white; 16-bit grey keeps its upper 8 bits; an animation gives its
     first frame.
@@ -121,6 +126,8 @@ def read_image(path: str | os.PathLike[str], mode: str = "RGB", min_side: int | 
     min_side
         The shorter side that is needed. A JPEG at least twice as large is decoded at 1/2, 1/4 or 1/8 of its size,
         never below ``min_side``.
+    name
+        What an error calls the picture; a file's path unless given.
 
     Raises
     ------
@@ -129,7 +136,7 @@ def read_image(path: str | os.PathLike[str], mode: str = "RGB", min_side: int | 
     """
     if mode not in ("RGB", "L"):
         raise ValueError(f"mode must be 'RGB' or 'L', not {mode!r}")
-    with _opened(path) as picture:
+    with _opened(source, name) as picture:
         if min_side is not None:
             picture.draft(None, (min_side, min_side))
         picture.load()
@@ -148,21 +155,23 @@ def read_image(path: str | os.PathLike[str], mode: str = "RGB", min_side: int | 
 
 
 @contextlib.contextmanager
-def _opened(path: str | os.PathLike[str]) -> Iterator[Image.Image]:
+def _opened(source: str | os.PathLike[str] | bytes, name: str | None = None) -> Iterator[Image.Image]:
     """The opened file; whatever goes wrong with it becomes an ``UnreadableImage``."""
+    file = io.BytesIO(source) if isinstance(source, bytes) else source
     try:
-        with _quiet, Image.open(path, formats=_FORMATS) as picture:
+        with _quiet, Image.open(file, formats=_FORMATS) as picture:
             yield picture
     except MemoryError:
         raise  # the machine's trouble, not the file's
     except Exception as error:  # broken files raise OSError, SyntaxError, ValueError, struct.error, EOFError, ...
-        raise UnreadableImage(path, _reason(path, error)) from error
+        called = name or ("(bytes)" if isinstance(source, bytes) else source)
+        raise UnreadableImage(called, _reason(source, error)) from error
 
 
-def _reason(path: str | os.PathLike[str], error: Exception) -> str:
+def _reason(source: str | os.PathLike[str] | bytes, error: Exception) -> str:
     if isinstance(error, UnidentifiedImageError):
         with contextlib.suppress(OSError):
-            if os.path.getsize(path) == 0:
+            if (len(source) if isinstance(source, bytes) else os.path.getsize(source)) == 0:
                 return "it is empty (0 bytes)"
         return "it is not an image in a format known here"
     if isinstance(error, Image.DecompressionBombError):
@@ -283,6 +292,10 @@ class Images(ABC):
     def check(self, i: int, full: bool = True) -> None:
         """Raise ``UnreadableImage`` if picture ``i`` can't be read; ``full=False`` looks at its header only."""
 
+    def stamps(self) -> Iterator[bytes]:
+        """Bytes that are others once a picture is added, removed, renamed or edited: what a cache goes by."""
+        raise TypeError(f"no fingerprint of {type(self).__name__}")
+
     def _positions(self, indices: ArrayLike) -> NDArray[np.int64]:
         positions = np.asarray(indices)
         if positions.dtype == bool:
@@ -292,7 +305,29 @@ class Images(ABC):
         return positions.astype(np.int64).reshape(-1)
 
 
-class FileImages(Images):
+class EncodedImages(Images):
+    """Pictures that are image files, on their own or inside larger ones, decoded when asked for."""
+
+    @abstractmethod
+    def source(self, i: int) -> str | bytes:
+        """The path of the image file that picture ``i`` is, or its bytes."""
+
+    def where(self, i: int) -> str:
+        """What an error calls picture ``i``."""
+        return self.names[i]
+
+    def load(self, i: int, mode: str = "RGB", min_side: int | None = None) -> Image.Image:
+        return read_image(self.source(i), mode, min_side, self.where(i))
+
+    def check(self, i: int, full: bool = True) -> None:
+        with _opened(self.source(i), self.where(i)) as picture:
+            if full:
+                # At 1/8 scale a JPEG is still read to its last byte, but most of the arithmetic is left out.
+                picture.draft(None, (1, 1))
+                picture.load()
+
+
+class FileImages(EncodedImages):
     """Image files under one folder, read when asked for. Holds the names and nothing else."""
 
     def __init__(self, root: str | os.PathLike[str], names: Sequence[str]) -> None:
@@ -303,18 +338,19 @@ class FileImages(Images):
         """Where picture ``i`` lies."""
         return os.path.join(self.root, self.names[i])
 
-    def load(self, i: int, mode: str = "RGB", min_side: int | None = None) -> Image.Image:
-        return read_image(self.path(i), mode, min_side)
+    def source(self, i: int) -> str:
+        return self.path(i)
+
+    def where(self, i: int) -> str:
+        return self.path(i)
 
     def subset(self, indices: ArrayLike) -> FileImages:
         return FileImages(self.root, [self.names[i] for i in self._positions(indices).tolist()])
 
-    def check(self, i: int, full: bool = True) -> None:
-        with _opened(self.path(i)) as picture:
-            if full:
-                # At 1/8 scale a JPEG is still read to its last byte, but most of the arithmetic is left out.
-                picture.draft(None, (1, 1))
-                picture.load()
+    def stamps(self) -> Iterator[bytes]:
+        for i, name in enumerate(self.names):
+            found = os.stat(self.path(i))
+            yield f"{name}\0{found.st_size}\0{found.st_mtime_ns}\n".encode("utf-8", "surrogateescape")
 
     def __getstate__(self) -> tuple[str, int, str]:
         # One long string instead of millions of short ones: a loader worker starts faster.
@@ -323,6 +359,36 @@ class FileImages(Images):
     def __setstate__(self, state: tuple[str, int, str]) -> None:
         self.root, count, joined = state
         self.names = joined.split("\0") if count else []
+
+
+class JoinedImages(Images):
+    """Sequences of pictures of any kind, one after the other."""
+
+    def __init__(self, parts: Sequence[Images], names: Sequence[str] | None = None) -> None:
+        self.parts = list(parts)
+        self.part_of = np.repeat(np.arange(len(self.parts)), [len(part) for part in self.parts])
+        self.row_of = np.concatenate([np.arange(len(part)) for part in self.parts])
+        self.names = [name for part in self.parts for name in part.names] if names is None else list(names)
+
+    def load(self, i: int, mode: str = "RGB", min_side: int | None = None) -> Image.Image:
+        return self.parts[self.part_of[i]].load(int(self.row_of[i]), mode, min_side)
+
+    def check(self, i: int, full: bool = True) -> None:
+        self.parts[self.part_of[i]].check(int(self.row_of[i]), full)
+
+    def subset(self, indices: ArrayLike) -> JoinedImages:
+        positions = self._positions(indices)
+        chosen = JoinedImages.__new__(JoinedImages)
+        chosen.parts = self.parts
+        chosen.part_of, chosen.row_of = self.part_of[positions], self.row_of[positions]
+        chosen.names = [self.names[i] for i in positions.tolist()]
+        return chosen
+
+    def stamps(self) -> Iterator[bytes]:
+        for k, part in enumerate(self.parts):
+            rows = self.row_of[self.part_of == k]
+            yield from part.subset(rows).stamps()
+        yield self.part_of.tobytes()
 
 
 class ArrayImages(Images):
@@ -363,6 +429,10 @@ class ArrayImages(Images):
 
     def check(self, i: int, full: bool = True) -> None:
         pass  # checked when it was made
+
+    def stamps(self) -> Iterator[bytes]:
+        yield repr(self.pixels.shape).encode()
+        yield self.pixels.tobytes()
 
     def subset(self, indices: ArrayLike) -> ArrayImages:
         positions = self._positions(indices)

@@ -1,4 +1,4 @@
-"""DATA as the user names it (a folder, a label file, a dataset's name, arrays) made into one Corpus.
+"""DATA as the user names it (a folder, a label file, a dataset's name, shards, arrays) made into one Corpus.
 
 Knows nothing of splits, views, methods or training; never guesses a label from what is not one of the three layouts.
 """
@@ -12,93 +12,48 @@ import posixpath
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
+from selftrain.console import Reporter
+from selftrain.data.arrays import corpus_from_arrays, encode_labels
+from selftrain.data.corpus import Corpus
+from selftrain.data.datasets import DATASETS, DatasetSpec
+from selftrain.data.hub import HubName, hub_images, is_hub, load_hub, open_hub
 from selftrain.data.images import (
     IMAGE_SUFFIXES,
-    ArrayImages,
     FileImages,
     Images,
+    JoinedImages,
     UnreadableImage,
     check_images,
     find_images,
     is_hidden,
 )
+from selftrain.data.shards import find_shards, index_shards, is_shards, load_shards, read_shards
 from selftrain.errors import UserError, nearest
 
-__all__ = ["DATASETS", "Corpus", "DatasetSpec", "corpus_from_arrays", "load_corpus", "load_test_set"]
+__all__ = [
+    "DATASETS",
+    "Corpus",
+    "DatasetSpec",
+    "absolute",
+    "corpus_from_arrays",
+    "load_corpus",
+    "load_test_set",
+    "names_dataset",
+    "prepare",
+]
 
 Progress = Callable[[int, int], object]
 _Kept = tuple[Images, NDArray[np.int64], tuple[str, ...]]  # readable pictures, their classes, names of the skipped ones
 
+TOPS = ("labeled", "train")  # what the first two layouts are known by
 LAYOUTS = (
     "labeled/<class>/* with unlabeled/**; or train/<class>/* with test/<class>/* and --labels-per-class N; "
     "or any tree with --labels FILE.csv (path,label)"
 )
-
-
-@dataclass(frozen=True, eq=False)
-class Corpus:
-    """Every picture there is, and what is known of it. Training gets pictures and a split's labels, not this."""
-
-    name: str
-    """The folder's or the dataset's name."""
-    classes: tuple[str, ...]
-    """Class names, sorted (integer labels by value); a label is a position in it."""
-    images: Images
-    """The training pool: labeled and unlabeled pictures."""
-    labels: NDArray[np.int64]
-    """What training may know, one a picture; -1 is unlabeled. In a benchmark all of them: a split must hide most."""
-    truth: NDArray[np.int64]
-    """The true class where it is known, else -1. For observers only."""
-    test: Images | None = None
-    """The test set, where there is one."""
-    test_labels: NDArray[np.int64] | None = None
-    """Its classes."""
-    flip: bool = True
-    """Whether a mirrored picture keeps its meaning (not so for digits)."""
-    skipped: tuple[str, ...] = ()
-    """Names of files that were left out because they can't be read."""
-    is_benchmark: bool = False
-    """Whether ``labels`` holds labels that training must not see (layout 2, named datasets)."""
-
-    def __post_init__(self) -> None:
-        for field, images in (("labels", self.images), ("truth", self.images), ("test_labels", self.test)):
-            values = getattr(self, field)
-            if values is None and images is None:
-                continue
-            if values is None or images is None or np.shape(values) != (len(images),):
-                raise ValueError(f"{field} must hold one class a picture")
-            values = np.array(values, dtype=np.int64)
-            if len(values) and not (values.min() >= -1 and values.max() < len(self.classes)):
-                raise ValueError(f"{field} must be positions in the {len(self.classes)} classes, or -1")
-            object.__setattr__(self, field, values)
-
-    def __repr__(self) -> str:
-        known = int((self.labels >= 0).sum())
-        counts = f"{len(self.classes)} classes, {len(self.images)} images, {known} labels"
-        return f"Corpus({self.name!r}, {counts}, test {'none' if self.test is None else len(self.test)})"
-
-
-@dataclass(frozen=True)
-class DatasetSpec:
-    """A dataset that DATA may name."""
-
-    name: str
-    """What the user types."""
-    load: Callable[[Path | None], Corpus]
-    """Makes the corpus; takes the folder of datasets (``--root``), or None."""
-    note: str
-    """One line for ``selftrain list datasets``."""
-    flip: bool
-    """Whether a mirrored picture keeps its meaning."""
-    size: int
-    """The pictures' shorter side in pixels."""
-    channels: int
-    """1 (grey) or 3 (colour)."""
 
 
 def load_corpus(
@@ -106,6 +61,7 @@ def load_corpus(
     *,
     labels: str | os.PathLike[str] | None = None,
     test: str | os.PathLike[str] | None = None,
+    unlabeled: str | os.PathLike[str] | None = None,
     root: str | os.PathLike[str] | None = None,
     strict: bool = False,
     check: str = "full",
@@ -113,8 +69,9 @@ def load_corpus(
 ) -> Corpus:
     """Find, check and sort out the pictures that ``data`` names.
 
-    ``data`` is a folder; or a name in ``DATASETS``; or the name of a folder inside ``root``. A folder has one of three
-    layouts, and images nested deeper in a class folder count for that class:
+    ``data`` is a folder; or a name in ``DATASETS``; or ``hf:`` and a name on Hugging Face; or a pattern of tar files;
+    or the name of a folder inside ``root``. A folder has one of three layouts, and images nested deeper in a class
+    folder count for that class:
 
     1. ``labeled/<class>/*``, ``unlabeled/**`` and optionally ``test/<class>/*``;
     2. ``train/<class>/*`` and optionally ``test/<class>/*``: a benchmark, with every label known and to be hidden;
@@ -130,6 +87,9 @@ def load_corpus(
     test
         A folder of class folders: the test set, instead of ``data``'s own. Where it lies inside ``data``, its images
         are kept out of the pool.
+    unlabeled
+        More unlabeled pictures: a folder (any tree), a pattern of tar files, or ``hf:...``. Their labels, if they have
+        any, are not looked at.
     root
         The folder that datasets lie in.
     strict
@@ -145,22 +105,25 @@ def load_corpus(
         Whatever the user can put right, in one line.
     """
     checker = _Checker(strict, check, progress)
-    found = _resolve(data, root)
+    found = Path(data) if labels is not None and os.path.isdir(data) else _resolve(data, root)
     test_folder = None if test is None else Path(test)
     if test_folder is not None and not test_folder.is_dir():
         raise UserError(f"--test {test_folder}: no such folder; it must hold one folder a class.")
-    if isinstance(found, DatasetSpec):
-        if labels is not None:
-            raise UserError(f"--labels {labels}: goes with a folder of images, not with the dataset {found.name!r}.")
-        corpus = found.load(None if root is None else Path(root))
-        if test_folder is None:
-            return corpus
-        part = _class_folders(test_folder, classes=corpus.classes)
-        return _with_test(corpus, checker.keep_readable([part], corpus.classes)[0])
+    if isinstance(found, Path):
+        corpus = _load_folder(found, None if labels is None else Path(labels), test_folder, checker)
+    elif labels is not None:
+        raise UserError(f"--labels {labels}: goes with a folder of images, not with {os.fspath(data)!r}.")
+    else:
+        corpus = found(checker)
+        if test_folder is not None:
+            part = _class_folders(test_folder, classes=corpus.classes)
+            corpus = _with_test(corpus, checker.keep_readable([part], corpus.classes)[0])
+    return corpus if unlabeled is None else _with_unlabeled(corpus, os.fspath(unlabeled), checker)
 
-    folder = found
+
+def _load_folder(folder: Path, labels: Path | None, test_folder: Path | None, checker: _Checker) -> Corpus:
     if labels is not None:
-        classes, pool, test_part = _layout_csv(folder, Path(labels), test_folder)
+        classes, pool, test_part = _layout_csv(folder, labels, test_folder)
     else:
         classes, pool, test_part = _layout_folders(folder, test_folder)
     if len(classes) < 2:
@@ -185,6 +148,41 @@ def _with_test(corpus: Corpus, part: _Kept) -> Corpus:
     return replace(corpus, test=test, test_labels=test_labels, skipped=corpus.skipped + skipped)
 
 
+def _with_unlabeled(corpus: Corpus, text: str, checker: _Checker) -> Corpus:
+    """The corpus with more pictures in its pool, whose names begin with ``unlabeled:``."""
+    skipped: tuple[str, ...] = ()
+    if is_shards(text):
+        more: Images
+        more, _, skipped = read_shards(text, check=checker.check, strict=checker.strict)
+    elif is_hub(text):
+        more = hub_images(text)
+        good, skipped = checker.good(more, 0, len(more))
+        more = more.subset(good) if skipped else more
+    elif os.path.isdir(text):
+        names = find_images(text)
+        if isinstance(corpus.test, FileImages):  # what is tested on is not trained on, not even unlabeled
+            tested = {os.path.realpath(corpus.test.path(i)) for i in range(len(corpus.test))}
+            names = [name for name in names if os.path.realpath(os.path.join(text, name)) not in tested]
+        if not names:
+            raise UserError(f"--unlabeled {text}: no image in this folder ({_suffixes()}).")
+        part = _Part(Path(text), names, np.full(len(names), -1, np.int64), {})
+        more, _, skipped = checker.keep_readable([part], corpus.classes)[0]
+    else:
+        raise UserError(
+            f"--unlabeled {text}: no such folder; give a folder of images, tar files ('shards/{{000..099}}.tar'), or "
+            f"hf:NAME."
+        )
+    names = corpus.images.names + [f"unlabeled:{name}" for name in more.names]
+    none = np.full(len(more), -1, np.int64)
+    return replace(
+        corpus,
+        images=JoinedImages([corpus.images, more], names),
+        labels=np.concatenate([corpus.labels, none]),
+        truth=np.concatenate([corpus.truth, none]),
+        skipped=corpus.skipped + tuple(f"unlabeled:{name}" for name in skipped),
+    )
+
+
 def load_test_set(
     data: str | os.PathLike[str],
     classes: Sequence[str],
@@ -201,21 +199,29 @@ def load_test_set(
     can't be read are left out and their names added to ``skipped``; ``strict`` stops at the first instead. The other
     parameters are as in ``load_corpus``.
     """
+    checker = _Checker(strict, check, progress)
     found = _resolve(data, root)
-    if isinstance(found, DatasetSpec):
-        corpus = found.load(None if root is None else Path(root))
-        if corpus.test is None or corpus.test_labels is None:
-            raise UserError(f"{found.name}: this dataset has no test set.")
+    if not isinstance(found, Path):
+        text, corpus = os.fspath(data), found(checker)
+        test, test_labels = corpus.test, corpus.test_labels
+        if is_shards(text) or (is_hub(text) and HubName.parse(text).split):  # these very pictures were asked for
+            test, test_labels = corpus.images, corpus.labels
+        if test is None or test_labels is None:
+            raise UserError(f"{text}: this dataset has no test set.")
+        if (test_labels < 0).any():
+            raise UserError(f"{text}: {int((test_labels < 0).sum())} of {len(test)} images have no label to compare.")
+        if skipped is not None:
+            skipped += corpus.skipped
         position = {name: k for k, name in enumerate(classes)}
-        named = [corpus.classes[k] for k in corpus.test_labels.tolist()]
-        return corpus.test, _encode(named, position, classes, found.name)
+        named = [corpus.classes[k] for k in test_labels.tolist()]
+        return test, encode_labels(named, position, classes, text)
     top = _subfolders(found)
     below = "test" if "test" in top and "test" not in classes else ""
     other = next((name for name in ("labeled", "unlabeled", "train") if name in top and name not in classes), None)
     if other is not None and not below:
         raise UserError(f"{found}: has {other}/ but no test/<class> folders; give a folder of class folders.")
     part = _class_folders(found, below, classes)
-    images, labels, left_out = _Checker(strict, check, progress).keep_readable([part], classes)[0]
+    images, labels, left_out = checker.keep_readable([part], classes)[0]
     if skipped is not None:
         skipped += left_out
     return images, labels
@@ -224,12 +230,56 @@ def load_test_set(
 # --- what DATA means ---------------------------------------------------------------------------------------------
 
 
-def _resolve(data: str | os.PathLike[str], root: str | os.PathLike[str] | None) -> Path | DatasetSpec:
+def names_dataset(text: str, root: str | os.PathLike[str] | None = None) -> bool:
+    """Whether DATA is the name of a dataset: a folder of that name comes first only if it has one of the layouts."""
+    places = [Path(text)] if root is None else [Path(text), Path(root, text)]
+    return text in DATASETS and not any(_has_layout(place) for place in places)
+
+
+def _has_layout(folder: Path) -> bool:
+    return any((folder / name).is_dir() for name in TOPS)
+
+
+def absolute(data: object) -> str:
+    """DATA as it is understood from anywhere; a name that is no path here stays as it is."""
+    text = os.fspath(data) if isinstance(data, os.PathLike) else str(data)
+    if is_hub(text):
+        return HubName.parse(text).absolute()
+    if is_shards(text):
+        return os.path.abspath(text)
+    return text if names_dataset(text) or not os.path.exists(text) else str(Path(text).resolve())
+
+
+def prepare(
+    *data: str | None,
+    root: str | os.PathLike[str] | None = None,
+    check: str = "full",
+    strict: bool = False,
+    reporter: Reporter,
+) -> None:
+    """Do for DATA what takes long and is kept on disk, with a word on it: fetch a dataset, index shards."""
+    for text in data:
+        if text is None:
+            continue
+        if is_hub(text):
+            open_hub(HubName.parse(text))
+        elif is_shards(text):
+            index_shards(find_shards(text), check=check, strict=strict, reporter=reporter)
+        elif names_dataset(text, root):
+            DATASETS[text].make_ready(root, reporter)
+
+
+def _resolve(data: str | os.PathLike[str], root: str | os.PathLike[str] | None) -> Path | Callable[[_Checker], Corpus]:
+    """A folder, or what loads the corpus that DATA names otherwise."""
     text = os.fspath(data)
-    if os.path.isdir(text):
+    if names_dataset(text, root):
+        return lambda checker: DATASETS[text].load(root)
+    if os.path.isdir(text) and (text not in DATASETS or _has_layout(Path(text))):
         return Path(text)
-    if text in DATASETS:
-        return DATASETS[text]
+    if is_hub(text):
+        return lambda checker: checker.keep_readable_of(load_hub(text))
+    if is_shards(text):
+        return lambda checker: load_shards(text, check=checker.check, strict=checker.strict)
     if root is not None and not Path(root).is_dir():
         raise UserError(f"--root {root}: no such folder; it must hold the folders of the datasets.")
     in_root: list[str] = []
@@ -239,11 +289,12 @@ def _resolve(data: str | os.PathLike[str], root: str | os.PathLike[str] | None) 
         in_root = _subfolders(Path(root))
     if os.path.exists(text):
         raise UserError(
-            f"DATA {text!r}: is a file; give a folder of images, or a dataset's name ({', '.join(DATASETS)})."
+            f"DATA {text!r}: is a file; give a folder of images, tar files, or a dataset's name ('selftrain list "
+            f"datasets')."
         )
     where = "no such folder" if root is None else f"no such folder, here or in {root}"
     raise UserError(
-        f"DATA {text!r}: {where}, and no dataset of that name ({', '.join(DATASETS)})."
+        f"DATA {text!r}: {where}, and no dataset of that name ('selftrain list datasets')."
         f"{nearest(text, [*DATASETS, *in_root])}"
     )
 
@@ -535,162 +586,29 @@ class _Checker:
             kept.append((images.subset(keep), part.labels[keep], skipped))
         return kept
 
-    def _check(self, images: FileImages, done: int, total: int) -> list[UnreadableImage]:
+    def keep_readable_of(self, corpus: Corpus) -> Corpus:
+        """The corpus without those pictures of its pool and of its test set that can't be read."""
+        test = corpus.test
+        total = len(corpus.images) + (0 if test is None else len(test))
+        good, names = self.good(corpus.images, 0, total)
+        images, labels = corpus.images, corpus.labels
+        if names:
+            images, labels = images.subset(good), labels[good]
+        kept = replace(corpus, images=images, labels=labels, truth=corpus.truth[good], skipped=corpus.skipped + names)
+        if test is None or corpus.test_labels is None:
+            return kept
+        good, names = self.good(test, len(corpus.images), total)
+        return _with_test(kept, (test.subset(good) if names else test, corpus.test_labels[good], names))
+
+    def good(self, images: Images, done: int, total: int) -> tuple[NDArray[np.bool_], tuple[str, ...]]:
+        bad = [error.index for error in self._check(images, done, total) if error.index is not None]
+        good = np.ones(len(images), bool)
+        good[bad] = False
+        return good, tuple(images.names[i] for i in bad)
+
+    def _check(self, images: Images, done: int, total: int) -> list[UnreadableImage]:
         if self.check == "none":
             return []
         progress = self.progress
         shifted = None if progress is None else (lambda i, _: progress(done + i, total))
         return check_images(images, strict=self.strict, full=self.check == "full", progress=shifted)
-
-
-# --- arrays ------------------------------------------------------------------------------------------------------
-
-
-def corpus_from_arrays(
-    x: ArrayLike | Images,
-    y: ArrayLike,
-    *,
-    test_x: ArrayLike | Images | None = None,
-    test_y: ArrayLike | None = None,
-    classes: Sequence[str] | None = None,
-    flip: bool = True,
-    name: str = "arrays",
-) -> Corpus:
-    """Pictures and labels in memory as a corpus.
-
-    Parameters
-    ----------
-    x
-        Pictures, as ``ArrayImages`` takes them, or made into ``Images`` already.
-    y
-        One label a picture: integers with -1 for unlabeled, or strings with ``""``, ``None`` or -1 for unlabeled.
-    test_x, test_y
-        The test set, every picture labeled.
-    classes
-        Class names. Integers in ``y`` are positions in it, strings must occur in it. Without it the classes are the
-        labels that occur, sorted: integers by value, strings as strings.
-    flip
-        Whether a mirrored picture keeps its meaning.
-    """
-    images = x if isinstance(x, Images) else ArrayImages(x)
-    found = _label_values(y, "y")
-    if len(found) != len(images):
-        raise UserError(f"y: {len(found)} labels for {len(images)} pictures; give one a picture (-1 is unlabeled).")
-    values = sorted({value for value in found if value is not None})
-    if classes is None:
-        classes = tuple(str(value) for value in values)
-        position: dict[Any, int] = {value: k for k, value in enumerate(values)}
-    else:
-        classes = tuple(str(class_name) for class_name in classes)
-        if len(set(classes)) != len(classes):
-            raise UserError("classes: a name occurs twice; give each class its own.")
-        integers = bool(values) and isinstance(values[0], int)
-        position = {k: k for k in range(len(classes))} if integers else {c: k for k, c in enumerate(classes)}
-    if len(classes) < 2:
-        found_classes = f"only one class ({classes[0]})" if classes else "no labeled picture"
-        raise UserError(f"y: {found_classes}; at least two classes are needed to tell apart.")
-    labels = _encode(found, position, classes, "y")
-    test_images = test_labels = None
-    if test_x is not None or test_y is not None:
-        if test_x is None or test_y is None:
-            raise UserError("test_x and test_y go together: give both or neither.")
-        test_images = test_x if isinstance(test_x, Images) else ArrayImages(test_x)
-        test_found = _label_values(test_y, "test_y")
-        if len(test_found) != len(test_images):
-            raise UserError(f"test_y: {len(test_found)} labels for {len(test_images)} pictures; give one a picture.")
-        if None in test_found:
-            raise UserError(f"test_y: picture {test_found.index(None)} has no label; every test picture needs one.")
-        test_labels = _encode(test_found, position, classes, "test_y")
-    return Corpus(name, classes, images, labels, labels, test_images, test_labels, flip=flip)
-
-
-def _label_values(y: ArrayLike, argument: str) -> list[Any]:
-    """Labels as a list of int or of str, with None for unlabeled."""
-    array = np.asarray(y)
-    if array.ndim != 1:
-        raise UserError(f"{argument}: must be one label a picture; got shape {array.shape}.")
-    if np.issubdtype(array.dtype, np.floating):
-        if not np.all(array == np.rint(array)):  # false for NaN too
-            raise UserError(
-                f"{argument}: must be integers or strings; got {array.dtype} (mark unlabeled ones with -1)."
-            )
-        array = array.astype(np.int64)
-    values: list[Any] = []
-    for value in array.tolist():
-        if value is None or value == -1 or (isinstance(value, str) and value in ("", "-1")):
-            values.append(None)  # "-1" is what NumPy makes of -1 among strings
-        elif isinstance(value, str):
-            values.append(str(value))
-        elif isinstance(value, (int, np.integer)) and value >= 0:
-            values.append(int(value))
-        else:
-            raise UserError(
-                f"{argument}: {value!r} is no label; use integers from 0, or strings, and -1 or None for unlabeled."
-            )
-    kinds = {type(value) for value in values if value is not None}
-    if len(kinds) > 1:
-        raise UserError(f"{argument}: mixes integers and strings; use one of them.")
-    return values
-
-
-def _encode(
-    values: Sequence[Any], position: Mapping[Any, int], classes: Sequence[str], argument: str
-) -> NDArray[np.int64]:
-    labels = np.full(len(values), -1, np.int64)
-    for i, value in enumerate(values):
-        if value is None:
-            continue
-        if value not in position:
-            known = ", ".join(classes[:5]) + (", ..." if len(classes) > 5 else "")
-            raise UserError(f"{argument}: {value!r} is not one of the classes ({known}).{nearest(str(value), classes)}")
-        labels[i] = position[value]
-    return labels
-
-
-# --- datasets by name --------------------------------------------------------------------------------------------
-
-
-def _load_digits(root: Path | None) -> Corpus:
-    """A fifth of each class, drawn once and for all, is the test set."""
-    from sklearn.datasets import load_digits
-
-    digits = load_digits()
-    pixels = np.rint(digits.images * (255 / 16)).astype(np.uint8)
-    labels = digits.target.astype(np.int64)
-    names = [f"{i:04d}" for i in range(len(labels))]
-    # Raw generator output, because its stream is the same in every NumPy version.
-    order = np.argsort(np.random.PCG64(0).random_raw(len(labels)), kind="stable")
-    held: list[int] = []
-    for k in range(10):
-        of_class = order[labels[order] == k]
-        held += of_class[: round(len(of_class) / 5)].tolist()
-    is_test = np.zeros(len(labels), bool)
-    is_test[held] = True
-    everything = ArrayImages(pixels, names)
-    return Corpus(
-        name="digits",
-        classes=tuple("0123456789"),
-        images=everything.subset(~is_test),
-        labels=labels[~is_test],
-        truth=labels[~is_test],
-        test=everything.subset(is_test),
-        test_labels=labels[is_test],
-        flip=False,
-        is_benchmark=True,
-    )
-
-
-DATASETS: dict[str, DatasetSpec] = {
-    spec.name: spec
-    for spec in (
-        DatasetSpec(
-            name="digits",
-            load=_load_digits,
-            note="1,797 grey handwritten digits of 8 x 8 pixels, a fifth of them for testing (comes with scikit-learn)",
-            flip=False,
-            size=8,
-            channels=1,
-        ),
-    )
-}
-"""Datasets by the name that DATA may be."""
