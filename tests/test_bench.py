@@ -83,7 +83,7 @@ def test_a_cell_that_fails_stops_no_other(tmp_path: Path) -> None:
     done, failed = run_grid(cells_of(bench, seeds=1), None, tmp_path, processes=1)
     assert len(done) == 1
     assert "/nowhere" in next(iter(failed.values()))
-    assert "| no test set | - | - | - |" in markdown(bench, done)
+    assert "| no test set | - | - |" in markdown(bench, done)
 
 
 @pytest.mark.parametrize(

@@ -193,12 +193,24 @@ def evaluate(
 
 class Engine(str, Enum):
     local = "local"
+    ray = "ray"
 
 
 @app.command()
 def bench(
-    name: Annotated[str, typer.Argument(help="Which one; see 'selftrain list benches'.")],
-    engine: Annotated[Engine, typer.Option(help="local: as many processes as there are cores.")] = Engine.local,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            help="Which one; see 'selftrain list benches'. Or a YAML file with a bench of your own.", show_default=False
+        ),
+    ] = None,
+    engine: Annotated[
+        Engine,
+        typer.Option(
+            help="local: as many processes as there are cores, or GPUs. ray: a Ray cluster (extra 'ray'); --out must "
+            "be on a path that all its machines share."
+        ),
+    ] = Engine.local,
     seeds: Annotated[int, typer.Option(min=1, help="How often each method is trained on each dataset.")] = 3,
     methods: Annotated[
         list[str] | None,
@@ -212,19 +224,55 @@ def bench(
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of every run.")
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for the run folders and the table.")] = Path("runs/bench"),
-    processes: Annotated[int | None, typer.Option(min=1, help="Runs at a time.", show_default="cores")] = None,
+    processes: Annotated[
+        int | None, typer.Option(min=1, help="Runs at a time on this machine.", show_default="cores, or GPUs")
+    ] = None,
+    ray_address: Annotated[
+        str | None,
+        typer.Option(help="Address of a Ray cluster.", show_default="$RAY_ADDRESS, or a cluster on this machine"),
+    ] = None,
+    gpus_per_run: Annotated[
+        float | None,
+        typer.Option(
+            min=0, help="ray: GPUs of a run; 0.25 lets four runs share one.", show_default="1 if there are any"
+        ),
+    ] = None,
+    verify: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.csv",
+            help="Instead of a bench: repeat one line of the CSV file that a bench wrote, and compare. Exit code 1 if "
+            "it differs.",
+        ),
+    ] = None,
+    row: Annotated[str | None, typer.Option(help="--verify: the line's row.", show_default="any")] = None,
+    dataset: Annotated[str | None, typer.Option(help="--verify: the line's dataset.", show_default="any")] = None,
+    variant: Annotated[str | None, typer.Option(help="--verify: the line's variant.", show_default="any")] = None,
+    seed: Annotated[int | None, typer.Option(help="--verify: the line's seed.", show_default="any")] = None,
+    tolerance: Annotated[
+        float,
+        typer.Option(min=0, help="--verify: how far apart shares may be on another machine or with other versions."),
+    ] = 0.02,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but the table.")] = False,
 ) -> None:
     """Run every method of a bench on every dataset with every seed, and show the table.
 
     A cell that is finished is not run again: the same command goes on where it was stopped. The table is written as
-    Markdown and CSV.
+    Markdown, LaTeX and CSV.
     """
+    if verify is not None:
+        wanted = {"row": row, "dataset": dataset, "variant": variant, "seed": None if seed is None else str(seed)}
+        _verify(verify, wanted, root, tolerance)
+        return
+    if name is None:
+        raise UserError("bench: which one? See 'selftrain list benches'.")
     from dataclasses import replace
 
     from selftrain.bench import find_bench, rows_of
     from selftrain.bench.grid import cells_of, run_grid
-    from selftrain.bench.table import as_csv, markdown
+    from selftrain.bench.local import Local
+    from selftrain.bench.on_ray import OnRay
+    from selftrain.bench.table import as_csv, latex, markdown
     from selftrain.console import Reporter
     from selftrain.files import write_text
     from selftrain.settings import parse_assignment
@@ -237,15 +285,26 @@ def bench(
         chosen = replace(chosen, datasets=tuple(datasets))
     cells = cells_of(chosen, seeds, dict(parse_assignment(text) for text in set_ or []))
     reporter = Reporter(quiet)
-    done, failed = run_grid(cells, root.resolve() if root else None, out, processes=processes, reporter=reporter)
+    where = OnRay(ray_address, gpus_per_run, processes) if engine is Engine.ray else Local(processes)
+    done, failed = run_grid(cells, root.resolve() if root else None, out, engine=where, reporter=reporter)
     table = markdown(chosen, done)
-    stem = name.replace("/", "-")
+    stem = Path(name).stem if Path(name).suffix in (".yaml", ".yml") else name.replace("/", "-")
     write_text(out / f"{stem}.md", table + "\n")
+    write_text(out / f"{stem}.tex", latex(chosen, done))
     write_text(out / f"{stem}.csv", as_csv(done))
     typer.echo(table)
-    reporter.say(f"table: {out / stem}.md and .csv")
+    reporter.say(f"table: {out / stem}.md, .tex and .csv")
     if failed:
         raise UserError(f"{len(failed)} of {len(cells)} runs failed, the first: {next(iter(failed.values()))}")
+
+
+def _verify(file: Path, wanted: dict[str, str | None], root: Path | None, tolerance: float) -> None:
+    from selftrain.bench.verify import choose, read_lines, verify
+
+    verdict = verify(choose(read_lines(file), wanted), root.resolve() if root else None, tolerance)
+    typer.echo(str(verdict))
+    if not verdict.good:
+        raise typer.Exit(1)
 
 
 @app.command()

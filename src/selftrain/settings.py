@@ -5,6 +5,8 @@ Knows nothing of how a setting is carried out.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -35,6 +37,10 @@ class DataSettings:
     """labeled images also appear among the unlabeled ones, without their label"""
     validation_per_class: int = 0
     """labels of each class held out of training, to evaluate on where there is no test set"""
+    folds: int = 0
+    """parts that the labels of each class are cut into, one of which is held out of training; 0: none"""
+    fold: int = 0
+    """which of the parts is held out, from 0"""
     evaluate_on: Literal["test", "validation"] | None = None
     """test set or held-out labels; unset: the test set where there is one"""
     size: int | None = None
@@ -229,6 +235,7 @@ def known_settings() -> list[str]:
 RANGES: dict[str, tuple[float, float]] = {
     "seed": (0, 2**32 - 1), "data.split_seed": (0, 2**32 - 1), "data.views_seed": (0, 2**32 - 1),
     "data.labels_per_class": (1, math.inf), "data.validation_per_class": (0, math.inf), "data.size": (8, 4096),
+    "data.folds": (0, 1000), "data.fold": (0, 999),
     "data.crop_scale": (0.01, 1), "data.randaugment_n": (0, 100), "data.randaugment_m": (0, 30),
     "data.cutout": (0, 0.99),
     "data.workers": (0, 1024), "data.weak_views": (1, 64), "data.strong_views": (1, 64), "data.feature_noise": (0, 100),
@@ -259,6 +266,20 @@ def parse_assignment(text: str) -> tuple[str, str]:
     if not equals or not name.strip():
         raise UserError(f"--set {text}: write it as name=value, for example --set optim.lr=0.01.")
     return name.strip(), value.strip()
+
+
+# Where things lie and how quickly they go, which changes no figure.
+PLACES = (
+    "data.path", "data.labels", "data.test", "data.root", "data.check", "data.strict", "data.workers", "data.cache",
+    "network.save_backbone", "train.checkpoint_every", "train.threads", "train.accelerator",
+)  # fmt: skip
+
+
+def settings_hash(settings: Settings) -> str:
+    """SHA-256 over all settings that a run's figures depend on; the images have the hash of their split."""
+    flat = {name: value for name, value in flatten(asdict(settings)).items() if name not in PLACES}
+    flat["network.weights"] = Path(settings.network.weights).name  # wherever the file lies
+    return hashlib.sha256(json.dumps(flat, sort_keys=True).encode()).hexdigest()
 
 
 def dump_settings(settings: Settings) -> str:
@@ -307,5 +328,6 @@ __all__ = [
     "make_settings",
     "parse_assignment",
     "read_config",
+    "settings_hash",
     "with_values",
 ]

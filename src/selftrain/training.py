@@ -10,7 +10,7 @@ import os
 import re
 import signal
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -34,6 +34,7 @@ from selftrain.engine.loop import Loop
 from selftrain.engine.observers import LossMeter, PseudoLabelQuality
 from selftrain.engine.optim import make_optimizers
 from selftrain.engine.runtime import make_fabric
+from selftrain.environment import device_name, environment
 from selftrain.errors import UserError
 from selftrain.files import write_json, write_text
 from selftrain.inputs import make_inputs
@@ -43,7 +44,7 @@ from selftrain.model import save_model
 from selftrain.network import Classifier, Committee, Network, Task
 from selftrain.options import flatten
 from selftrain.run import CHECKPOINTS, CONFIG, LOG, METRICS, MODEL, RESULTS, SPLIT, Run
-from selftrain.settings import Settings, dump_settings, make_settings, read_config, with_values
+from selftrain.settings import Settings, dump_settings, make_settings, read_config, settings_hash, with_values
 
 
 def train(
@@ -65,6 +66,7 @@ def train(
     resume: bool = False,
     strict: bool | None = None,
     quiet: bool = False,
+    watch: Callable[[dict[str, Any]], None] | None = None,
 ) -> Run:
     """Train a classifier and write a run folder.
 
@@ -87,6 +89,8 @@ def train(
         The run folder; go on with a run that was stopped.
     strict, quiet
         Stop at an unreadable image instead of leaving it out; print nothing.
+    watch
+        Called with the figures of each evaluation, those from before a resume first; what it raises ends the run.
 
     Returns
     -------
@@ -141,8 +145,10 @@ def train(
             seed=chosen.data.split_seed,
             include_labeled=chosen.data.include_labeled,
             validation_per_class=chosen.data.validation_per_class,
+            folds=chosen.data.folds,
+            fold=chosen.data.fold,
         )
-    return _Training(chosen, the_method, corpus, split, reporter).run(folder, resume)
+    return _Training(chosen, the_method, corpus, split, reporter).run(folder, resume, watch)
 
 
 def settle(given: Mapping[str, Any], method: Method | None = None) -> tuple[Settings, Method]:
@@ -311,7 +317,7 @@ class _Training:
             confusion = confusion_matrix(model, batches, self.test_labels, len(self.corpus.classes), self.fabric.device)
         return {**summarise(confusion), "predicted": confusion.sum(axis=0).tolist()}
 
-    def run(self, folder: Path | None, resume: bool) -> Run:
+    def run(self, folder: Path | None, resume: bool, watch: Callable[[dict[str, Any]], None] | None = None) -> Run:
         settings = self.settings
         name = spell_method(self.method, settings.regime)
         device = self.fabric.device
@@ -356,10 +362,14 @@ class _Training:
                     metrics.write(json.dumps(as_json(row), allow_nan=False) + "\n")
                 self.reporter.say(_in_words(row, loop.steps))
                 bar.note(f"loss {row['loss']:.3f}")
+                if watch is not None:
+                    watch(row)
 
             def on_checkpoint(state: dict[str, Any]) -> None:
                 save_checkpoint(folder / CHECKPOINTS, state)
 
+            for row in loop.rows if watch is not None else ():
+                watch(row)
             loop.on_row = on_row
             loop.on_progress = bar.reach
             loop.on_checkpoint = on_checkpoint
@@ -419,6 +429,8 @@ class _Training:
             "classes": list(self.corpus.classes),
             "selftrain": __version__,
             "torch": torch.__version__,
+            "settings_hash": settings_hash(settings),
+            "environment": {**environment(), "device": device_name(self.fabric.device.type)},
         }
 
 
