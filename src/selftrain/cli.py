@@ -298,6 +298,99 @@ def bench(
         raise UserError(f"{len(failed)} of {len(cells)} runs failed, the first: {next(iter(failed.values()))}")
 
 
+@app.command()
+def sweep(
+    data: Annotated[str, typer.Argument(help="A folder of images, or a dataset's name, as for 'selftrain train'.")],
+    method: Annotated[str, typer.Option(help="What to train; see 'selftrain list methods'.")] = "dst(fixmatch)",
+    trials: Annotated[int, typer.Option(min=1, help="Settings to try, by all processes together.")] = 20,
+    storage: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Database of the study, e.g. sqlite:///study.db or postgresql://...; processes and machines that are "
+            "given the same one share the work.",
+            show_default="an SQLite file in --out",
+        ),
+    ] = None,
+    study: Annotated[str, typer.Option(help="Name of the study in its database.")] = "selftrain",
+    search: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUES",
+            help="Search this instead of the paper's grid: 'method.tau=0.7,0.8,0.9' or 'optim.lr=0.001..0.03 log'.",
+        ),
+    ] = None,
+    space: Annotated[Path | None, typer.Option(help="YAML file with what to search.", metavar="FILE.yaml")] = None,
+    folds: Annotated[
+        int | None,
+        typer.Option(
+            min=2,
+            help="Cut the labels of each class into so many parts, and hold each of them out once.",
+            show_default="2, unless data.validation_per_class is set",
+        ),
+    ] = None,
+    labels: Annotated[Path | None, typer.Option(help="CSV file with the columns path,label.")] = None,
+    labels_per_class: Annotated[
+        int | None, typer.Option(min=1, help="Keep this many labels of each class and hide the others.")
+    ] = None,
+    regime: Annotated[str | None, typer.Option(help="As for train.", metavar="scratch|finetune|frozen")] = None,
+    backbone: Annotated[str | None, typer.Option(help="As for train.")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Optimiser steps of a run.")] = None,
+    root: Annotated[Path | None, typer.Option(help="Folder that holds the datasets.")] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of every trial.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the run folders, best.yaml and the trials.")] = Path(
+        "runs/sweep"
+    ),
+    prune: Annotated[bool, typer.Option(help="End a trial early that does worse than half of the others.")] = True,
+    grace: Annotated[
+        int,
+        typer.Option(min=2, help="Seconds of silence after which a process counts as dead and its trial is retried."),
+    ] = 60,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but the best settings.")] = False,
+) -> None:
+    """Search for good settings, measured on held-out labels and never on the test set.
+
+    The same command goes on where it was stopped, and may be started several times, on several machines. It writes
+    best.yaml ('selftrain train --config best.yaml'), trials.csv and trials.md.
+    """
+    from selftrain.bench.space import parse_search, read_space
+    from selftrain.bench.sweep import Sweep
+    from selftrain.console import Reporter
+    from selftrain.settings import parse_assignment
+    from selftrain.training import absolute
+
+    given: dict[str, Any] = {
+        "data.path": absolute(data),
+        "data.labels": absolute(labels),
+        "data.root": absolute(root),
+        "data.labels_per_class": labels_per_class,
+        "network.backbone": backbone,
+        "method": method,
+        "regime": regime,
+        "train.steps": steps,
+    }
+    given = {key: value for key, value in given.items() if value is not None}
+    given |= dict(parse_assignment(text) for text in set_ or [])
+    result = Sweep(
+        given,
+        out,
+        {**(read_space(space) if space else {}), **parse_search(search or [])},
+        trials,
+        folds or (0 if "data.validation_per_class" in given else 2),
+        storage,
+        study,
+        prune,
+        grace,
+    ).run(Reporter(quiet))
+    if not quiet:
+        typer.echo(result.markdown())
+    best = "  ".join(f"{key}={value}" for key, value in result.best.items())
+    typer.echo(f"best: trial {result.number} with {100 * result.value:.1f} on held-out labels: {best}")
+    typer.echo(f"train with it: selftrain train --config {out / 'best.yaml'} --out RUN")
+
+
 def _verify(file: Path, wanted: dict[str, str | None], root: Path | None, tolerance: float) -> None:
     from selftrain.bench.verify import choose, read_lines, verify
 

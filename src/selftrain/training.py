@@ -105,10 +105,10 @@ def train(
     if arrays is not None and (labels is not None or (test is not None and test_arrays is None)):
         raise UserError("data: with arrays (x, y) the labels are in y, and a test set is a pair of arrays, too.")
     given: dict[str, Any] = {
-        "data.path": "arrays" if arrays else _absolute(data),
-        "data.labels": _absolute(labels),
-        "data.test": "arrays" if test_arrays else _absolute(test),
-        "data.root": _absolute(root),
+        "data.path": "arrays" if arrays else absolute(data),
+        "data.labels": absolute(labels),
+        "data.test": "arrays" if test_arrays else absolute(test),
+        "data.root": absolute(root),
         "data.labels_per_class": labels_per_class,
         "data.size": size,
         "data.strict": strict,
@@ -177,7 +177,7 @@ def _usual_regime(given: Mapping[str, Any]) -> str:
     return "finetune" if torch.cuda.is_available() and backbone != "features" else "frozen"
 
 
-def _absolute(path: Any) -> str | None:
+def absolute(path: Any) -> str | None:
     """A path as it is understood from anywhere; a name that is no path here stays as it is."""
     if path is None:
         return None
@@ -368,8 +368,9 @@ class _Training:
             def on_checkpoint(state: dict[str, Any]) -> None:
                 save_checkpoint(folder / CHECKPOINTS, state)
 
-            for row in loop.rows if watch is not None else ():
-                watch(row)
+            if watch is not None:
+                for row in loop.rows:
+                    watch(row)
             loop.on_row = on_row
             loop.on_progress = bar.reach
             loop.on_checkpoint = on_checkpoint

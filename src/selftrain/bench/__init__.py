@@ -17,7 +17,21 @@ from selftrain.errors import UserError, nearest
 from selftrain.methods import METHODS, FixMatch
 from selftrain.methods.spelling import usual_values
 
-__all__ = ["BENCHES", "GRIDS", "Bench", "Row", "Variant", "find_bench", "rows_of"]
+__all__ = [
+    "BENCHES",
+    "DIGITS",
+    "DST",
+    "FOLDERS",
+    "FROZEN",
+    "GRIDS",
+    "NO_WORST",
+    "Bench",
+    "Row",
+    "Variant",
+    "changes",
+    "find_bench",
+    "rows_of",
+]
 
 BASES = ("fixmatch", "flexmatch", "mean_teacher", "noisy_student", "dividemix")
 MORE_BASES = ("uda", "dash", "debiasmatch", "pseudo_label")

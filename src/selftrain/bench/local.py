@@ -102,6 +102,7 @@ def _free(workers: list[_Worker], places: list[str | None]) -> _Worker | None:
 def _serve(pipe: Any, parent: int, place: str | None) -> None:
     """The life of a worker."""
     _end_with(parent)
+    os.setpgid(0, 0)  # Ctrl-C is the bench's to pass on, once: at a second signal a run would not save its state
     if place is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = place
     with suppress(EOFError, OSError, KeyboardInterrupt):

@@ -35,7 +35,7 @@ def read_bench(path: Path) -> Bench:
     if tree.get("draws", "one") not in ("one", "each"):
         raise UserError(f"bench {path}: draws={tree['draws']}: expected one or each.")
     variants = tuple(Variant(str(name), values or {}) for name, values in (tree.get("variants") or {}).items())
-    optional = {"measures": tuple(tree["measures"])} if "measures" in tree else {}
+    optional: dict[str, Any] = {"measures": tuple(tree["measures"])} if "measures" in tree else {}
     return Bench(
         about=tree.get("about", str(path)),
         datasets=tuple(map(str, tree["datasets"])),
@@ -66,5 +66,5 @@ def _check(tree: Any, fields: Mapping[str, type], where: str) -> None:
                 f"{where}: there is no field {name!r}.{nearest(str(name), fields)} Known: {', '.join(fields)}."
             )
         if value is not None and not isinstance(value, fields[name]):
-            kinds = {list: "a list", dict: "names with values", str: "a word"}
+            kinds: dict[type, str] = {list: "a list", dict: "names with values", str: "a word"}
             raise UserError(f"{where}: {name}={value}: expected {kinds[fields[name]]}.")
