@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean
@@ -17,10 +18,11 @@ from typing import Any
 import pytest
 
 from selftrain.bench import BENCHES, Bench, Row, Variant, find_bench, local
-from selftrain.bench.grid import Cell, cells_of, find_data, run_cell, run_grid, settings_of
+from selftrain.bench.grid import Cell, Outcome, attempt, cells_of, find_data, run_cell, run_grid, settings_of
 from selftrain.bench.table import as_csv, latex, markdown
 from selftrain.bench.verify import cell_of, choose, read_lines, verify
 from selftrain.cli import app
+from selftrain.console import Reporter
 from selftrain.errors import UserError
 from selftrain.files import read_json
 from selftrain.methods import METHODS, make_method
@@ -31,6 +33,11 @@ QUICK = {
     "train.accelerator": "cpu",
 }  # fmt: skip
 TINY = Bench("a test", ("digits",), (Row("supervised"), Row("fixmatch", {"method.tau": 0.5}, "fixmatch, low")), QUICK)
+
+
+def inline(cells: Sequence[Cell], root: Path | None, out: Path, reporter: Reporter) -> Iterator[Outcome]:
+    """The simplest engine: here, one after another."""
+    return (attempt(cell, root, out) for cell in cells)
 
 
 def test_every_bench_is_well_formed() -> None:
@@ -76,7 +83,7 @@ def test_a_cell_is_known_by_all_its_settings(tmp_path: Path) -> None:
 
 def test_rows_that_are_the_same_run_both_have_its_results(tmp_path: Path) -> None:
     bench = Bench("", ("digits",), (Row("supervised"), Row("supervised(w_strong=0)", label="again")), QUICK)
-    done, _ = run_grid(cells_of(bench, seeds=1), None, tmp_path, processes=1)
+    done, _ = run_grid(cells_of(bench, seeds=1), None, tmp_path, engine=inline)
     assert len(done) == 2
     assert len(list(tmp_path.rglob("results.json"))) == 1
 
@@ -85,7 +92,7 @@ def test_a_cell_that_fails_stops_no_other(tmp_path: Path) -> None:
     bench = Bench(
         "a test", ("digits",), (Row("supervised"), Row("supervised", {"data.test": "/nowhere"}, "no test set")), QUICK
     )
-    done, failed = run_grid(cells_of(bench, seeds=1), None, tmp_path, processes=1)
+    done, failed = run_grid(cells_of(bench, seeds=1), None, tmp_path, engine=inline)
     assert len(done) == 1
     assert "/nowhere" in next(iter(failed.values()))
     assert "| no test set | - | - |" in markdown(bench, done)
@@ -106,6 +113,8 @@ def test_typos_are_told_before_anything_runs(tmp_path: Path, bench: Bench, messa
 
 
 def test_unknown_benches_and_folders(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="bench: which one"):
+        app(["bench"], standalone_mode=False)
     with pytest.raises(UserError, match="cpu/digits"):
         find_bench("cpu/digit")
     with pytest.raises(UserError, match="no such folder in"):

@@ -32,6 +32,7 @@ BENCH = Bench(
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[None]:
     ray = pytest.importorskip("ray")
+    os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 -- else they give way to everything else on the machine
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # Ray's own, about its future and its files
         ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")

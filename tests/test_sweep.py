@@ -131,7 +131,7 @@ def test_a_small_grid_is_searched_whole_and_gone_on_with(tmp_path: Path) -> None
     folds = [Run(tmp_path / finished[0]["folder"] / f"fold{k}").results for k in (0, 1)]
     assert all(fold["evaluated_on"] == "validation" for fold in folds)
     assert finished[0]["value"] == pytest.approx(sum(fold["accuracy"] for fold in folds) / 2)
-    assert len(list(csv.DictReader((tmp_path / "trials.csv").open()))) == 4
+    assert len(list(csv.DictReader((tmp_path / "trials.csv").read_text().splitlines()))) == 4
 
     stamps = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("results.json")}
     assert sweep.run(QUIET).trials == result.trials
@@ -184,7 +184,7 @@ def test_two_processes_share_a_study_and_one_is_killed(tmp_path: Path) -> None:
     stdout, stderr = other.communicate(timeout=600)
     assert other.returncode == 0, stderr
     assert "best: trial" in stdout
-    lines = list(csv.DictReader((tmp_path / "trials.csv").open()))
+    lines = list(csv.DictReader((tmp_path / "trials.csv").read_text().splitlines()))
     assert [line["state"] for line in lines] == ["complete"] * 8
     assert all((tmp_path / line["folder"] / "fold1" / "results.json").exists() for line in lines)
     with sqlite3.connect(tmp_path / "study.db") as database:

@@ -68,43 +68,55 @@ class Sweep:
             raise UserError("sweep: there is nothing to search; give --search or --space.")
         self._check(base, space)
         trials = int(min(self.trials, size(space)))
-        study = self._open(optuna, base, space, trials, reporter)
-        objective = _Objective(self, base, space, trials, optuna, reporter)
+        optuna.logging.set_verbosity(optuna.logging.ERROR)
+        self.out.mkdir(parents=True, exist_ok=True)
+        storage = self._storage(optuna)
+        try:
+            study = self._open(optuna, storage, base, space, trials, reporter)
+            self._search(optuna, study, _Objective(self, base, space, trials, optuna, reporter))
+            return self._finish(study)
+        finally:
+            storage.remove_session()
+            storage.engine.dispose()
+
+    def _search(self, optuna: Any, study: Study, objective: _Objective) -> None:
+        """Trial after trial, until all that were asked for are finished, here or elsewhere."""
         said = 0
         while True:
             self._fail_stale(optuna, study)
             known = study.get_trials(deepcopy=False)
             counted = [trial for trial in known if _counts(trial)]
             states = optuna.trial.TrialState
-            if len(counted) < trials or any(trial.state == states.WAITING for trial in known):
+            if len(counted) < objective.trials or any(trial.state == states.WAITING for trial in known):
                 self._one(study, objective)
             elif running := sum(trial.state == states.RUNNING for trial in counted):
                 if said != running:
-                    reporter.say(f"waiting for {running} trials of other processes")
+                    objective.reporter.say(f"waiting for {running} trials of other processes")
                 said = running
                 time.sleep(min(2.0, self.grace / 3))
             else:
-                break
-        return self._finish(study)
+                return
 
     # --- settings -------------------------------------------------------------------------------------------------
 
     def _settings(self) -> dict[str, Any]:
         """Those of every trial: nothing is ever measured on the test set."""
-        given = dict(self.given)
-        if given.get("data.evaluate_on") not in (None, "validation"):
+        data = settle(self.given)[0].data
+        if data.evaluate_on == "test":
             raise UserError(
-                f"data.evaluate_on={given['data.evaluate_on']}: a sweep never looks at the test set. Leave it out; "
+                "data.evaluate_on=test: a sweep never looks at the test set. Leave it out; "
                 "hold labels out with --folds K or --set data.validation_per_class=N."
             )
-        if self.folds and given.get("data.validation_per_class"):
+        if data.folds not in (0, self.folds):
+            raise UserError(f"data.folds={data.folds}: say it as --folds {data.folds}.")
+        if self.folds and data.validation_per_class:
             raise UserError(
                 f"--folds {self.folds}: the folds are what is held out; leave out data.validation_per_class."
             )
-        if not self.folds and not int(given.get("data.validation_per_class") or 0):
+        if not self.folds and not data.validation_per_class:
             raise UserError("sweep: nothing is held out; give --folds K or --set data.validation_per_class=N.")
         small = {"network.save_backbone": False}
-        return {**small, **given, "data.evaluate_on": "validation", "data.folds": self.folds}
+        return {**small, **self.given, "data.evaluate_on": "validation", "data.folds": self.folds}
 
     def _check(self, base: Mapping[str, Any], space: Space) -> None:
         """A typo is told before anything runs."""
@@ -116,14 +128,12 @@ class Sweep:
 
     # --- the study ------------------------------------------------------------------------------------------------
 
-    def _open(self, optuna: Any, base: Mapping[str, Any], space: Space, trials: int, reporter: Reporter) -> Study:
-        optuna.logging.set_verbosity(optuna.logging.ERROR)
-        self.out.mkdir(parents=True, exist_ok=True)
-        url = self.storage or f"sqlite:///{(self.out / 'study.db').resolve()}"
+    def _open(
+        self, optuna: Any, storage: Any, base: Mapping[str, Any], space: Space, trials: int, reporter: Reporter
+    ) -> Study:
         exhaustive = trials == size(space)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
-            storage = self._storage(optuna, url)
             # constant_liar: what other processes are trying is not tried again
             sampler: Any = (
                 optuna.samplers.BruteForceSampler()
@@ -147,29 +157,36 @@ class Sweep:
             then, now = flatten(saved), flatten(about)
             name = next(name for name in {**then, **now} if then.get(name) != now.get(name))
             raise UserError(
-                f"--study {self.study} in {url} was started with {name}={then.get(name)}, not {now.get(name)}. "
+                f"--study {self.study} in {self.url} was started with {name}={then.get(name)}, not {now.get(name)}. "
                 "Leave that as it was to go on, or choose another --study or --out."
             )
         study.set_user_attr("about", about)
         reporter.say(
-            f"study {self.study} in {url}: {trials} trials of "
+            f"study {self.study} in {self.url}: {trials} trials of "
             + ("a grid of that many" if exhaustive else f"{size(space):g} points")
             + f", {', '.join(space)}"
         )
         return study
 
-    def _storage(self, optuna: Any, url: str) -> Any:
+    @property
+    def url(self) -> str:
+        return self.storage or f"sqlite:///{(self.out / 'study.db').resolve()}"
+
+    def _storage(self, optuna: Any) -> Any:
         """Several processes may make the tables at once; all but one of them have to try again."""
+        url = self.url
         options: dict[str, Any] = {"connect_args": {"timeout": 60}} if url.startswith("sqlite") else {}
         for patience in (0.5, 1.0, 2.0, 0.0):
             try:
-                return optuna.storages.RDBStorage(
-                    url,
-                    engine_kwargs=options,
-                    heartbeat_interval=max(1, self.grace // 4),
-                    grace_period=self.grace,
-                    heartbeat_stale_trial_callback=_again,
-                )
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+                    return optuna.storages.RDBStorage(
+                        url,
+                        engine_kwargs=options,
+                        heartbeat_interval=max(1, self.grace // 4),
+                        grace_period=self.grace,
+                        heartbeat_stale_trial_callback=_again,
+                    )
             except Exception as error:  # sqlalchemy's, a driver's, an import that is missing
                 if not patience:
                     lines = str(error).strip().splitlines() or [type(error).__name__]

@@ -124,5 +124,8 @@ def verify(line: Line, root: Path | None, tolerance: float) -> Verdict:
     environment = again["environment"]
     elsewhere = differing([name for name in environment if name not in INDIFFERENT], environment)
     if environment["device"] != "cpu" and "device" not in elsewhere:
-        elsewhere["device"] = (line["device"], f"{environment['device']}, which need not add in the same order twice")
+        elsewhere["device"] = (
+            line.get("device") or "",
+            f"{environment['device']}, which need not add in the same order twice",
+        )
     return Verdict(cell, elsewhere, differing(HASHES, again), differing(FIGURES, again), tolerance)
