@@ -168,11 +168,11 @@ def test_bad_trials_end_early(tmp_path: Path) -> None:
 @pytest.mark.timeout(900)
 def test_two_processes_share_a_study_and_one_is_killed(tmp_path: Path) -> None:
     pytest.importorskip("optuna")
-    given = {**GIVEN, "train.steps": 40, "train.checkpoint_every": 2}
+    given = {**GIVEN, "train.steps": 24, "train.checkpoint_every": 2, "data.validation_per_class": 2}
     sets = [word for name, value in given.items() if name not in ("data.path", "method")
             for word in ("--set", f"{name}={value}")]  # fmt: skip
     command = [
-        sys.executable, "-m", "selftrain", "sweep", "digits", "--method", "fixmatch", "--trials", "8", "--folds", "2",
+        sys.executable, "-m", "selftrain", "sweep", "digits", "--method", "fixmatch", "--trials", "8",
         "--search", "method.tau=0.5..0.95", "--storage", f"sqlite:///{tmp_path / 'study.db'}", "--out", str(tmp_path),
         "--grace", "3", "--no-prune", *sets,
     ]  # fmt: skip
@@ -186,7 +186,7 @@ def test_two_processes_share_a_study_and_one_is_killed(tmp_path: Path) -> None:
     assert "best: trial" in stdout
     lines = list(csv.DictReader((tmp_path / "trials.csv").read_text().splitlines()))
     assert [line["state"] for line in lines] == ["complete"] * 8
-    assert all((tmp_path / line["folder"] / "fold1" / "results.json").exists() for line in lines)
+    assert all((tmp_path / line["folder"] / "results.json").exists() for line in lines)
     with sqlite3.connect(tmp_path / "study.db") as database:
         states = [state for (state,) in database.execute("select state from trials")]
     database.close()
