@@ -17,7 +17,7 @@ from selftrain.bench.space import Range, parse_search, read_space, size, usual_s
 from selftrain.bench.sweep import Sweep
 from selftrain.console import Reporter
 from selftrain.data.sources import load_corpus
-from selftrain.data.split import make_split
+from selftrain.data.split import fold_splits, make_split
 from selftrain.errors import UserError
 from selftrain.run import Run
 from selftrain.training import train
@@ -77,20 +77,20 @@ def test_spaces_of_ones_own(tmp_path: Path) -> None:
 def test_every_label_is_held_out_by_one_fold() -> None:
     corpus = load_corpus("digits")
     whole = make_split(corpus, labels_per_class=5)
-    folds = [make_split(corpus, labels_per_class=5, folds=3, fold=fold) for fold in range(3)]
+    folds = fold_splits(whole, corpus, 3)
     assert np.array_equal(np.sort(np.concatenate([split.validation for split in folds])), whole.labeled)
     for split in folds:
         assert np.array_equal(np.union1d(split.labeled, split.validation), whole.labeled)
         assert not np.intersect1d(split.unlabeled, split.validation).size
         assert set(split.validation_labels.tolist()) == set(range(10))
-    for given, message in (
-        ({"folds": 6}, "cannot be cut into data.folds=6"),
-        ({"folds": 1}, "expected 2 or more"),
-        ({"folds": 2, "fold": 2}, "data.fold=2: expected 0 to 1"),
-        ({"folds": 2, "validation_per_class": 1}, "leave out data.validation_per_class=1"),
+    for settings, message in (
+        ({"data.fold": "1/6"}, "folds=6: expected 2 to 4"),
+        ({"data.fold": "3/2"}, "data.fold=3/2: expected a part of the labels such as 1/5"),
+        ({"data.fold": "first"}, "data.fold=first: expected a part"),
+        ({"data.fold": "1/2", "data.validation_per_class": 1}, "leave out data.validation_per_class"),
     ):
         with pytest.raises(UserError, match=message):
-            make_split(corpus, labels_per_class=5, **given)  # type: ignore[arg-type]
+            train(settings={**GIVEN, **settings}, quiet=True)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +140,7 @@ def test_a_small_grid_is_searched_whole_and_gone_on_with(tmp_path: Path) -> None
         Sweep(sweep.given, tmp_path, {**space, "method.tau": (0.1,)}, folds=2).run(QUIET)
 
     best = yaml.safe_load((tmp_path / "best.yaml").read_text())
-    assert (best["optim"]["lr"], best["data"]["folds"], best["data"]["evaluate_on"]) == (0.01, 0, None)
+    assert (best["optim"]["lr"], best["data"]["fold"], best["data"]["evaluate_on"]) == (0.01, None, None)
     run = train(config=tmp_path / "best.yaml", out=tmp_path / "best", quiet=True)
     assert run.results["evaluated_on"] == "test"
     assert run.results["labeled"] == 40

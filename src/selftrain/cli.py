@@ -359,12 +359,12 @@ def sweep(
     from selftrain.bench.sweep import Sweep
     from selftrain.console import Reporter
     from selftrain.settings import parse_assignment
-    from selftrain.training import absolute
+    from selftrain.training import _absolute
 
     given: dict[str, Any] = {
-        "data.path": absolute(data),
-        "data.labels": absolute(labels),
-        "data.root": absolute(root),
+        "data.path": _absolute(data),
+        "data.labels": _absolute(labels),
+        "data.root": _absolute(root),
         "data.labels_per_class": labels_per_class,
         "network.backbone": backbone,
         "method": method,

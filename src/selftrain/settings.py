@@ -37,10 +37,8 @@ class DataSettings:
     """labeled images also appear among the unlabeled ones, without their label"""
     validation_per_class: int = 0
     """labels of each class held out of training, to evaluate on where there is no test set"""
-    folds: int = 0
-    """parts that the labels of each class are cut into, one of which is held out of training; 0: none"""
-    fold: int = 0
-    """which of the parts is held out, from 0"""
+    fold: str | None = None
+    """part of the labels held out of training, such as 1/5 for the first of five; unset: none"""
     evaluate_on: Literal["test", "validation"] | None = None
     """test set or held-out labels; unset: the test set where there is one"""
     size: int | None = None
@@ -235,7 +233,6 @@ def known_settings() -> list[str]:
 RANGES: dict[str, tuple[float, float]] = {
     "seed": (0, 2**32 - 1), "data.split_seed": (0, 2**32 - 1), "data.views_seed": (0, 2**32 - 1),
     "data.labels_per_class": (1, math.inf), "data.validation_per_class": (0, math.inf), "data.size": (8, 4096),
-    "data.folds": (0, 1000), "data.fold": (0, 999),
     "data.crop_scale": (0.01, 1), "data.randaugment_n": (0, 100), "data.randaugment_m": (0, 30),
     "data.cutout": (0, 0.99),
     "data.workers": (0, 1024), "data.weak_views": (1, 64), "data.strong_views": (1, 64), "data.feature_noise": (0, 100),

@@ -26,7 +26,7 @@ from selftrain.console import Reporter
 from selftrain.data.features import FeatureRows
 from selftrain.data.images import ArrayImages, Images
 from selftrain.data.sources import DATASETS, Corpus, corpus_from_arrays, load_corpus
-from selftrain.data.split import Split, load_split, make_split, save_split
+from selftrain.data.split import Split, fold_splits, load_split, make_split, save_split
 from selftrain.data.stream import Stream, batches
 from selftrain.engine.checkpoint import load_checkpoint, not_a_checkpoint, save_checkpoint
 from selftrain.engine.evaluate import confusion_matrix
@@ -105,10 +105,10 @@ def train(
     if arrays is not None and (labels is not None or (test is not None and test_arrays is None)):
         raise UserError("data: with arrays (x, y) the labels are in y, and a test set is a pair of arrays, too.")
     given: dict[str, Any] = {
-        "data.path": "arrays" if arrays else absolute(data),
-        "data.labels": absolute(labels),
-        "data.test": "arrays" if test_arrays else absolute(test),
-        "data.root": absolute(root),
+        "data.path": "arrays" if arrays else _absolute(data),
+        "data.labels": _absolute(labels),
+        "data.test": "arrays" if test_arrays else _absolute(test),
+        "data.root": _absolute(root),
         "data.labels_per_class": labels_per_class,
         "data.size": size,
         "data.strict": strict,
@@ -145,9 +145,9 @@ def train(
             seed=chosen.data.split_seed,
             include_labeled=chosen.data.include_labeled,
             validation_per_class=chosen.data.validation_per_class,
-            folds=chosen.data.folds,
-            fold=chosen.data.fold,
         )
+        if chosen.data.fold is not None:
+            split = _hold_out(chosen, split, corpus)
     return _Training(chosen, the_method, corpus, split, reporter).run(folder, resume, watch)
 
 
@@ -177,7 +177,7 @@ def _usual_regime(given: Mapping[str, Any]) -> str:
     return "finetune" if torch.cuda.is_available() and backbone != "features" else "frozen"
 
 
-def absolute(path: Any) -> str | None:
+def _absolute(path: Any) -> str | None:
     """A path as it is understood from anywhere; a name that is no path here stays as it is."""
     if path is None:
         return None
@@ -247,6 +247,18 @@ def _load(settings: Settings, arrays: Any, test_arrays: Any, reporter: Reporter)
         some = ", ".join(corpus.skipped[:3]) + (", ..." if len(corpus.skipped) > 3 else "")
         reporter.warn(f"left out {len(corpus.skipped)} images that cannot be read: {some} (--strict stops at them)")
     return corpus
+
+
+def _hold_out(settings: Settings, split: Split, corpus: Corpus) -> Split:
+    """The split with one of several parts of its labels held out: ``data.fold=1/5`` is the first of five."""
+    word = str(settings.data.fold)
+    match = re.fullmatch(r"(\d+)/(\d+)", word)
+    number, folds = (int(match[1]), int(match[2])) if match else (0, 0)
+    if not 1 <= number <= folds:
+        raise UserError(f"data.fold={word}: expected a part of the labels such as 1/5, the first of five.")
+    if settings.data.validation_per_class:
+        raise UserError(f"data.fold={word}: the fold is what is held out; leave out data.validation_per_class.")
+    return fold_splits(split, corpus, folds)[number - 1]
 
 
 class _Training:

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 ATTEMPTS = 3
 """how often a trial is tried whose process dies"""
-HELD_OUT = ("data.folds", "data.fold", "data.validation_per_class", "data.evaluate_on")
+HELD_OUT = ("data.fold", "data.validation_per_class", "data.evaluate_on")
 
 
 class _SurplusError(Exception):
@@ -107,8 +107,8 @@ class Sweep:
                 "data.evaluate_on=test: a sweep never looks at the test set. Leave it out; "
                 "hold labels out with --folds K or --set data.validation_per_class=N."
             )
-        if data.folds not in (0, self.folds):
-            raise UserError(f"data.folds={data.folds}: say it as --folds {data.folds}.")
+        if data.fold is not None:
+            raise UserError(f"data.fold={data.fold}: a sweep takes all folds; give their number with --folds.")
         if self.folds and data.validation_per_class:
             raise UserError(
                 f"--folds {self.folds}: the folds are what is held out; leave out data.validation_per_class."
@@ -116,7 +116,7 @@ class Sweep:
         if not self.folds and not data.validation_per_class:
             raise UserError("sweep: nothing is held out; give --folds K or --set data.validation_per_class=N.")
         small = {"network.save_backbone": False}
-        return {**small, **self.given, "data.evaluate_on": "validation", "data.folds": self.folds}
+        return {**small, **self.given, "data.evaluate_on": "validation"}
 
     def _check(self, base: Mapping[str, Any], space: Space) -> None:
         """A typo is told before anything runs."""
@@ -318,7 +318,8 @@ class _Objective:
                 for row in run.metrics:
                     watch(row)
             else:
-                settings = {**self.base, **values, "data.fold": fold}
+                part = {"data.fold": f"{fold + 1}/{self.sweep.folds}"} if self.sweep.folds else {}
+                settings = {**self.base, **values, **part}
                 begun = (folder / CONFIG).exists()
                 run = train(settings=settings, out=folder, resume=begun, quiet=True, watch=watch)
             scores.append(float(run.results[self.metric]))

@@ -20,7 +20,7 @@ from selftrain.data.sources import Corpus
 from selftrain.errors import UserError
 from selftrain.files import replacing
 
-__all__ = ["Split", "load_split", "make_split", "save_split"]
+__all__ = ["Split", "fold_splits", "load_split", "make_split", "save_split"]
 
 ALL_OTHERS = "all others"
 
@@ -64,8 +64,6 @@ def make_split(
     seed: int = 0,
     include_labeled: bool = True,
     validation_per_class: int = 0,
-    folds: int = 0,
-    fold: int = 0,
 ) -> Split:
     """Draw the labeled pictures, class by class.
 
@@ -83,9 +81,6 @@ def make_split(
         Known labels a class to hold out. In a benchmark they come on top of ``labels_per_class``; otherwise they are
         taken from the known labels, of which at least one a class must remain. They are never trained on, not even
         unlabeled, and with one seed they are the same for every ``labels_per_class``.
-    folds, fold
-        Cut the labels of each class, as many as ``labels_per_class`` asks for, into so many parts, and hold out this
-        one of them (from 0) instead. Each label is held out by exactly one fold.
     """
     if labels_per_class is not None and labels_per_class < 1:
         raise UserError(f"--labels-per-class {labels_per_class}: must be at least 1.")
@@ -93,7 +88,6 @@ def make_split(
         raise UserError(f"--seed {seed}: must be 0 or more.")
     if validation_per_class < 0:
         raise UserError(f"validation_per_class {validation_per_class}: must be 0 or more.")
-    _check_folds(folds, fold, validation_per_class)
     if len(corpus.classes) < 2:
         raise UserError(f"{corpus.name}: has {len(corpus.classes)} class; at least two are needed to tell apart.")
     if corpus.is_benchmark and labels_per_class is None:
@@ -117,17 +111,6 @@ def make_split(
                 f"{corpus.name}: class {class_name!r} has {known} labeled images; with {validation_per_class} held out "
                 "for validation none would remain."
             )
-        if folds:
-            order = order[:wanted]
-            if len(order) < folds:
-                raise UserError(
-                    f"{corpus.name}: class {class_name!r} has {len(order)} labels, which cannot be cut into "
-                    f"data.folds={folds} parts; take fewer folds, or label more."
-                )
-            part = np.arange(len(order)) % folds == fold
-            labeled.append(order[~part])
-            held_out.append(order[part])
-            continue
         # From the two ends of one order, so that neither depends on how many the other takes.
         labeled.append(order[: min(wanted, known - validation_per_class)])
         held_out.append(order[known - validation_per_class :])
@@ -141,15 +124,37 @@ def make_split(
     )
 
 
-def _check_folds(folds: int, fold: int, validation_per_class: int) -> None:
-    if folds == 1 or folds < 0:
-        raise UserError(f"data.folds={folds}: expected 2 or more, or 0 for none.")
-    if folds and validation_per_class:
+def fold_splits(split: Split, corpus: Corpus, folds: int) -> list[Split]:
+    """Splits that hold out one part of the few labels after another, so that each is held out once.
+
+    Every class is spread evenly over the parts. A class with a single label keeps it: nothing can be said of it.
+    """
+    counts = np.bincount(split.labels, minlength=len(corpus.classes))
+    if folds < 2 or folds > counts.max():
         raise UserError(
-            f"data.folds={folds}: the fold is held out; leave out data.validation_per_class={validation_per_class}."
+            f"folds={folds}: expected 2 to {counts.max()}, the number of labels of the class that has most."
+            if counts.max() > 1
+            else f"folds={folds}: every class has a single label, and none of them can be held out."
         )
-    if not 0 <= fold < max(folds, 1):
-        raise UserError(f"data.fold={fold}: expected 0 to {max(folds, 1) - 1}, with data.folds={folds}.")
+    part = np.full(len(split.labels), -1)
+    dealt = 0
+    for k in np.flatnonzero(counts > 1):
+        mine = np.flatnonzero(split.labels == k)
+        order = np.argsort(np.random.PCG64(np.random.SeedSequence([split.seed, int(k)])).random_raw(len(mine)))
+        part[mine[order]] = (dealt + np.arange(len(mine))) % folds
+        dealt += len(mine)
+    return [
+        _assemble(
+            corpus,
+            split.labeled[part != i],
+            split.labeled[part == i],
+            seed=split.seed,
+            labels_per_class=None,
+            include_labeled=split.include_labeled,
+            unlabeled=np.setdiff1d(split.unlabeled, split.labeled[part == i]),
+        )
+        for i in range(folds)
+    ]
 
 
 def _draw(corpus: Corpus, k: int, seed: int) -> NDArray[np.int64]:
