@@ -26,7 +26,7 @@ from selftrain.console import Reporter
 from selftrain.errors import UserError
 from selftrain.files import read_json
 from selftrain.methods import METHODS, make_method
-from tests.processes import command_of, descendants, die, wait_for
+from tests.processes import command_of, descendants, die, started, wait_for
 
 QUICK = {
     "regime": "scratch", "data.labels_per_class": 2, "train.steps": 3, "train.batch": 4, "train.unlabeled_batch": 4,
@@ -133,19 +133,18 @@ def bench_command(out: Path) -> list[str]:
 @pytest.mark.timeout(900)
 def test_a_killed_bench_and_a_killed_worker_end_with_the_same_table(tmp_path: Path) -> None:
     whole = subprocess.run(bench_command(tmp_path / "whole"), capture_output=True, text=True, check=True)
-    killed = subprocess.Popen(bench_command(tmp_path / "cut"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    wait_for(lambda: any((tmp_path / "cut").rglob("last.pt")))
-    family = descendants(killed.pid)
-    killed.kill()  # the bench alone; its workers notice by themselves
-    killed.wait()
+    with started(bench_command(tmp_path / "cut")) as killed:
+        wait_for(lambda: any((tmp_path / "cut").rglob("last.pt")))
+        family = descendants(killed.pid)
+        killed.kill()  # the bench alone; its workers notice by themselves
     wait_for(lambda: not any(command_of(pid) for pid in family))
 
     begun = time.time()
-    again = subprocess.Popen(bench_command(tmp_path / "cut"), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    wait_for(lambda: any(path.stat().st_mtime > begun for path in (tmp_path / "cut").rglob("last.pt")))
-    workers = [pid for pid in descendants(again.pid) if "spawn_main" in command_of(pid)]
-    os.kill(workers[0], signal.SIGKILL)  # the bench goes on by itself
-    stdout, stderr = again.communicate(timeout=120)
+    with started(bench_command(tmp_path / "cut")) as again:
+        wait_for(lambda: any(path.stat().st_mtime > begun for path in (tmp_path / "cut").rglob("last.pt")))
+        workers = [pid for pid in descendants(again.pid) if "spawn_main" in command_of(pid)]
+        os.kill(workers[0], signal.SIGKILL)  # the bench goes on by itself
+        stdout, stderr = again.communicate(timeout=600)
     assert again.returncode == 0, stderr
     assert "its process died (exit code -9); attempt 2 of 3" in " ".join(stderr.split())
     assert stdout == whole.stdout

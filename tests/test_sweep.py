@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import sqlite3
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ from selftrain.data.split import fold_splits, make_split
 from selftrain.errors import UserError
 from selftrain.run import Run
 from selftrain.training import train
-from tests.processes import wait_for
+from tests.processes import started, wait_for
 
 GIVEN: dict[str, Any] = {
     "data.path": "digits", "method": "fixmatch", "regime": "scratch", "data.labels_per_class": 4, "train.steps": 4,
@@ -176,12 +175,10 @@ def test_two_processes_share_a_study_and_one_is_killed(tmp_path: Path) -> None:
         "--search", "method.tau=0.5..0.95", "--storage", f"sqlite:///{tmp_path / 'study.db'}", "--out", str(tmp_path),
         "--grace", "3", "--no-prune", *sets,
     ]  # fmt: skip
-    killed = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    other = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-    wait_for(lambda: len(list(tmp_path.rglob("last.pt"))) >= 2)
-    killed.kill()
-    killed.wait()
-    stdout, stderr = other.communicate(timeout=600)
+    with started(command) as killed, started(command) as other:
+        wait_for(lambda: len(list(tmp_path.rglob("last.pt"))) >= 2)
+        killed.kill()
+        stdout, stderr = other.communicate(timeout=600)
     assert other.returncode == 0, stderr
     assert "best: trial" in stdout
     lines = list(csv.DictReader((tmp_path / "trials.csv").read_text().splitlines()))
