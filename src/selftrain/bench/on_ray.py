@@ -75,8 +75,9 @@ class OnRay:
         given |= {"address": address} if address else {"include_dashboard": False, "num_cpus": self.processes}
         try:
             ray.init(**given)
-        except (ConnectionError, ValueError, TimeoutError) as error:
-            raise UserError(f"--ray-address {address or 'local'}: {str(error).splitlines()[0]}") from None
+        except Exception as error:  # no such address, other versions there, a machine too busy to start a cluster
+            lines = str(error).strip().splitlines() or [type(error).__name__]
+            raise UserError(f"--engine ray, {address or 'a cluster on this machine'}: {lines[0]}") from None
         try:
             yield ray
         finally:
