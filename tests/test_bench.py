@@ -9,23 +9,35 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
 
-from selftrain.bench import BENCHES, Bench, Row, find_bench
-from selftrain.bench.grid import cells_of, find_data, run_grid
-from selftrain.bench.table import as_csv, markdown
+from selftrain.bench import BENCHES, Bench, Row, Variant, find_bench, local
+from selftrain.bench.grid import Cell, Outcome, attempt, cells_of, find_data, run_cell, run_grid, settings_of
+from selftrain.bench.table import as_csv, latex, markdown
+from selftrain.bench.verify import cell_of, choose, read_lines, verify
+from selftrain.cli import app
+from selftrain.console import Reporter
 from selftrain.errors import UserError
 from selftrain.files import read_json
 from selftrain.methods import METHODS, make_method
+from tests.processes import command_of, descendants, die, started, wait_for
 
 QUICK = {
     "regime": "scratch", "data.labels_per_class": 2, "train.steps": 3, "train.batch": 4, "train.unlabeled_batch": 4,
     "train.accelerator": "cpu",
 }  # fmt: skip
 TINY = Bench("a test", ("digits",), (Row("supervised"), Row("fixmatch", {"method.tau": 0.5}, "fixmatch, low")), QUICK)
+
+
+def inline(cells: Sequence[Cell], root: Path | None, out: Path, reporter: Reporter) -> Iterator[Outcome]:
+    """The simplest engine: here, one after another."""
+    return (attempt(cell, root, out) for cell in cells)
 
 
 def test_every_bench_is_well_formed() -> None:
@@ -71,7 +83,7 @@ def test_a_cell_is_known_by_all_its_settings(tmp_path: Path) -> None:
 
 def test_rows_that_are_the_same_run_both_have_its_results(tmp_path: Path) -> None:
     bench = Bench("", ("digits",), (Row("supervised"), Row("supervised(w_strong=0)", label="again")), QUICK)
-    done, _ = run_grid(cells_of(bench, seeds=1), None, tmp_path, processes=1)
+    done, _ = run_grid(cells_of(bench, seeds=1), None, tmp_path, engine=inline)
     assert len(done) == 2
     assert len(list(tmp_path.rglob("results.json"))) == 1
 
@@ -80,10 +92,10 @@ def test_a_cell_that_fails_stops_no_other(tmp_path: Path) -> None:
     bench = Bench(
         "a test", ("digits",), (Row("supervised"), Row("supervised", {"data.test": "/nowhere"}, "no test set")), QUICK
     )
-    done, failed = run_grid(cells_of(bench, seeds=1), None, tmp_path, processes=1)
+    done, failed = run_grid(cells_of(bench, seeds=1), None, tmp_path, engine=inline)
     assert len(done) == 1
     assert "/nowhere" in next(iter(failed.values()))
-    assert "| no test set | - | - | - |" in markdown(bench, done)
+    assert "| no test set | - | - |" in markdown(bench, done)
 
 
 @pytest.mark.parametrize(
@@ -101,6 +113,8 @@ def test_typos_are_told_before_anything_runs(tmp_path: Path, bench: Bench, messa
 
 
 def test_unknown_benches_and_folders(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="bench: which one"):
+        app(["bench"], standalone_mode=False)
     with pytest.raises(UserError, match="cpu/digits"):
         find_bench("cpu/digit")
     with pytest.raises(UserError, match="no such folder in"):
@@ -109,37 +123,226 @@ def test_unknown_benches_and_folders(tmp_path: Path) -> None:
     assert find_data("photos", tmp_path) == str(tmp_path / "photos")
 
 
-def bench_command(out: Path, **more: Any) -> list[str]:
-    given = {**QUICK, "train.steps": 60, "train.checkpoint_every": 5, **more}
+def bench_command(out: Path) -> list[str]:
+    given = {**QUICK, "train.steps": 100, "train.checkpoint_every": 5}
     sets = [word for name, value in given.items() for word in ("--set", f"{name}={value}")]
     return [sys.executable, "-m", "selftrain", "bench", "cpu/digits", "--methods", "supervised", "--methods",
-            "dst(fixmatch)", "--seeds", "1", "--out", str(out), *sets]  # fmt: skip
+            "dst(fixmatch)", "--seeds", "1", "--processes", "1", "--out", str(out), *sets]  # fmt: skip
 
 
-def _alive(group: int) -> bool:
-    try:
-        os.killpg(group, 0)
-    except ProcessLookupError:
-        return False
-    return True
-
-
-def test_a_killed_bench_ends_with_the_same_table(tmp_path: Path) -> None:
+@pytest.mark.timeout(900)
+def test_a_killed_bench_and_a_killed_worker_end_with_the_same_table(tmp_path: Path) -> None:
     whole = subprocess.run(bench_command(tmp_path / "whole"), capture_output=True, text=True, check=True)
-    killed = subprocess.Popen(
-        bench_command(tmp_path / "cut"), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, start_new_session=True
+    with started(bench_command(tmp_path / "cut")) as killed:
+        wait_for(lambda: any((tmp_path / "cut").rglob("last.pt")))
+        family = descendants(killed.pid)
+        killed.kill()  # the bench alone; its workers notice by themselves
+    wait_for(lambda: not any(command_of(pid) for pid in family))
+
+    begun = time.time()
+    with started(bench_command(tmp_path / "cut")) as again:
+        wait_for(lambda: any(path.stat().st_mtime > begun for path in (tmp_path / "cut").rglob("last.pt")))
+        workers = [pid for pid in descendants(again.pid) if "spawn_main" in command_of(pid)]
+        os.kill(workers[0], signal.SIGKILL)  # the bench goes on by itself
+        stdout, stderr = again.communicate(timeout=600)
+    assert again.returncode == 0, stderr
+    assert "its process died (exit code -9); attempt 2 of 3" in " ".join(stderr.split())
+    assert stdout == whole.stdout
+    assert "| dst(fixmatch) |" in stdout
+    for name in ("supervised*", "dst*"):
+        results = [read_json(next((tmp_path / out).rglob(f"{name}/results.json"))) for out in ("whole", "cut")]
+        assert results[0]["per_class"] == results[1]["per_class"]
+
+
+def test_a_cell_whose_process_keeps_dying_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(local, "_serve", die)
+    done, failed = run_grid(cells_of(TINY, seeds=1)[:1], None, tmp_path, processes=1)
+    assert not done
+    assert list(failed.values()) == ["its process died (exit code 7)"]
+
+
+def test_what_a_kill_left_of_the_first_file_does_no_harm(tmp_path: Path) -> None:
+    cell = cells_of(TINY, seeds=1)[0]
+    folder = cell.folder(tmp_path)
+    folder.mkdir(parents=True)
+    (folder / ".config.yaml.123.part").write_text("half")
+    assert run_cell(cell, None, tmp_path)["steps"] == 3
+
+
+# --- tables -------------------------------------------------------------------------------------------------------
+
+PAIR = Bench(
+    "two & two", ("a", "b"), (Row("supervised"), Row("fixmatch"), Row("dst(fixmatch)", against="fixmatch")),
+    variants=(Variant("few"), Variant("many")),
+    paper={
+        ("few", "a"): {"supervised": 50.0, "fixmatch": 49.0}, ("few", "b"): {"supervised": 60.0, "fixmatch": 61.0},
+        ("many", "elsewhere"): {"dst(fixmatch)": 70.0},
+    },
+)  # fmt: skip
+
+
+def invented(bench: Bench, figures: dict[str, float]) -> dict[Cell, dict[str, Any]]:
+    """Runs of a bench whose seeds are 1 point apart, on b by mean per class."""
+
+    def run(cell: Cell) -> dict[str, Any]:
+        value = (figures[cell.row.method] + cell.seed) / 100
+        metric = {"metric": "mean_per_class", "mean_per_class": value} if cell.dataset == "b" else {}
+        return {"method": cell.row.method, "evaluated_on": "test", "accuracy": value, "worst20_percent": 0.25, **metric}
+
+    return {cell: run(cell) for cell in cells_of(bench, seeds=2)}
+
+
+def test_tables_stand_beside_the_papers_and_mark_what_got_worse() -> None:
+    runs = invented(PAIR, {"supervised": 50.0, "fixmatch": 48.0, "dst(fixmatch)": 49.0})
+    text = markdown(PAIR, runs)
+    few, many, *notes = text.split("\n\n")[1::2][:2] + text.split("\n\n")[4:]
+    assert few.splitlines()[0] == "| | a | paper | worst fifth | b | paper | worst fifth | mean | paper |"
+    assert few.splitlines()[2] == "| supervised | 50.5 ± 0.7 | 50.0 | 25.0 | 50.5 ± 0.7 | 60.0 | 25.0 | 50.5 | 55.0 |"
+    assert (
+        few.splitlines()[3] == "| fixmatch | 48.5 ± 0.7 ↓ | 49.0 ↓ | 25.0 | 48.5 ± 0.7 ↓ | 61.0 | 25.0 | 48.5 | 55.0 |"
     )
-    deadline = time.monotonic() + 60
-    while not any((tmp_path / "cut").rglob("last.pt")) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    os.kill(killed.pid, signal.SIGKILL)  # the bench alone; its workers notice by themselves
-    killed.wait()
-    while _alive(killed.pid) and time.monotonic() < deadline:
-        time.sleep(0.1)
-    assert not _alive(killed.pid)
-    again = subprocess.run(bench_command(tmp_path / "cut"), capture_output=True, text=True, check=True)
-    assert again.stdout == whole.stdout
-    assert "| dst(fixmatch) |" in whole.stdout
-    tables = [read_json(next(folder.rglob("supervised*/results.json")))["accuracy"] for folder in
-              (tmp_path / "whole", tmp_path / "cut")]  # fmt: skip
-    assert tables[0] == tables[1]
+    assert few.splitlines()[4] == "| dst(fixmatch) | 49.5 ± 0.7 | - | 25.0 | 49.5 ± 0.7 | - | 25.0 | 49.5 | - |"
+    assert many.splitlines()[0] == "| | a | worst fifth | b | worst fifth | mean | paper: elsewhere |"
+    assert many.splitlines()[4].endswith("| 49.5 | 70.0 |")
+    assert notes == ["↓ below supervised.", "b: mean per class."]
+    tex = latex(PAIR, runs)
+    assert tex.count(r"\begin{tabular}{@{}lcccccccc@{}}") == 1
+    assert r"fixmatch & 48.5 $\pm$ 0.7 $\downarrow$ & 49.0 $\downarrow$ & 25.0 &" in tex
+    assert r"$\downarrow$ below supervised." in tex
+    assert "% two & two" in tex
+
+
+def test_one_dataset_has_a_column_for_each_variant() -> None:
+    bench = Bench("", ("a",), (Row("fixmatch"),), variants=(Variant("4 labels"), Variant("10 labels")), measures=())
+    assert markdown(bench, invented(bench, {"fixmatch": 50.0})).splitlines() == [
+        "**a**", "", "| | 4 labels | 10 labels |", "|---|---|---|", "| fixmatch | 50.5 ± 0.7 | 50.5 ± 0.7 |",
+    ]  # fmt: skip
+
+
+def test_the_papers_figures_are_those_that_it_prints() -> None:
+    """The averages that the paper prints, typed again from it, are those of the figures we have."""
+    averages = {
+        "paper/table1": {"": [22.2, 23.0, 22.7, 34.2, 46.9, 55.4, 74.3, 75.9, 75.4, 78.3, 78.8, 83.6]},
+        "paper/table2": {
+            "supervised pre-training": [
+                53.2, 59.7, 55.0, 58.6, 55.4, 51.9, 58.3, 58.7, 59.6, 59.3, 62.4, 65.4, 66.9, 71.1, 72.2,
+            ],
+            "MoCo v2": [51.2, 54.1, 50.5, 56.4, 51.3, 49.1, 56.1, 56.0, 58.7, 55.6, 54.0, 64.4, 66.9, 68.7, 69.7],
+        },
+    }  # fmt: skip
+    for name, tables in averages.items():
+        bench = BENCHES[name]
+        for variant, printed in tables.items():
+            for row, average in zip(bench.rows, printed, strict=True):
+                mean = fmean(bench.paper[variant, dataset][row.name] for dataset in bench.datasets)
+                assert mean == pytest.approx(average, abs=0.051), (name, variant, row.name)
+    for name, bench in BENCHES.items():
+        for figures in bench.paper.values():
+            assert set(figures) <= {row.name for row in bench.rows}, name
+        if name.startswith("paper/") and name != "paper/labels":
+            assert all(set(bench.paper[v.name, d]) == {r.name for r in bench.rows}
+                       for v in bench.variants for d in bench.datasets), name  # fmt: skip
+    # What several tables print is the same in all of them.
+    same = {bench.paper[key].get("dst(fixmatch)") for bench, key in (
+        (BENCHES["paper/table2"], ("MoCo v2", "cifar100")), (BENCHES["paper/ablation"], ("MoCo v2", "cifar100")),
+        (BENCHES["paper/addon"], ("MoCo v2, 4 labels a class", "cifar100")),
+    )}  # fmt: skip
+    assert same == {68.2}
+
+
+def test_every_row_is_compared_with_one_that_is_there() -> None:
+    for name, bench in BENCHES.items():
+        known = {row.name for row in bench.rows}
+        assert all(row.against in known for row in bench.rows if row.against), name
+
+
+def test_weights_under_the_root(tmp_path: Path) -> None:
+    cell = cells_of(Bench("", ("digits",), TINY.rows, {**QUICK, "network.weights": "{root}/moco.pth"}), 1)[0]
+    with pytest.raises(UserError, match=r"network.weights=.*moco.pth is a file under --root"):
+        settings_of(cell, None)
+    with pytest.raises(UserError, match="no such file"):
+        settings_of(cell, tmp_path)
+    (tmp_path / "moco.pth").touch()
+    assert settings_of(cell, tmp_path)["network.weights"] == str(tmp_path / "moco.pth")
+
+
+def test_a_bench_of_ones_own(tmp_path: Path) -> None:
+    file = tmp_path / "mine.yaml"
+    file.write_text(
+        "datasets: [digits]\nrows: [supervised, {method: fixmatch, settings: {method.tau: 0.5}, label: low}]\n"
+        "settings: {regime: scratch}\nvariants: {few: {data.labels_per_class: 1}, more: {data.labels_per_class: 5}}\n"
+    )
+    bench = find_bench(str(file))
+    assert [cell.settings["data.labels_per_class"] for cell in cells_of(bench, 1)] == [1, 5, 1, 5]
+    assert bench.rows[1] == Row("fixmatch", {"method.tau": 0.5}, "low")
+    for text, message in (
+        ("rows: [supervised]", "'datasets' is missing"),
+        ("datasets: [digits]\nrow: [supervised]", "no field 'row'. Did you mean 'rows'"),
+        ("datasets: digits\nrows: [supervised]", "datasets=digits: expected a list"),
+        ("datasets: [digits]\nrows: [{label: x}]", "'method' is missing"),
+        ("- 3", "expected fields"),
+    ):
+        file.write_text(text)
+        with pytest.raises(UserError, match=message):
+            find_bench(str(file))
+    with pytest.raises(UserError, match="cannot be read"):
+        find_bench(str(tmp_path / "nowhere.yaml"))
+
+
+# --- verify -------------------------------------------------------------------------------------------------------
+
+
+def test_a_line_can_be_repeated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bench = replace(TINY, variants=(Variant("few"),))
+    cell = cells_of(bench, seeds=1)[1]
+    run = run_cell(cell, None, tmp_path / "runs")
+    assert run["torch"].startswith(run["environment"]["torch"])
+    assert run["environment"]["cores"] == os.cpu_count()
+    file = tmp_path / "tiny.csv"
+    file.write_text(as_csv({cell: run}))
+    (line,) = read_lines(file)
+    verdict = verify(line, None, 0.0)
+    assert verdict.equal
+    assert verdict.good
+    assert str(verdict) == "fixmatch, low on digits, few, seed 0:\n  equal, bit for bit"
+
+    wrong = dict(line, accuracy=str(float(line["accuracy"]) + 0.01))
+    assert "MISMATCH: versions and machine are the same" in str(replace(verdict, figures=pair(wrong, line)))
+    assert not replace(verdict, figures=pair(wrong, line)).good
+    other = replace(verdict, figures=pair(wrong, line), elsewhere={"torch": ("1.0", "2.0")}, tolerance=0.02)
+    assert other.good
+    assert "torch was 1.0, is 2.0" in str(other)
+    assert "within the tolerance: 0.0100 apart, 0.02 allowed" in str(other)
+    assert not replace(other, tolerance=0.001).good
+    assert not replace(other, hashes={"split_hash": ("x", "y")}).good
+
+    file.write_text(as_csv({cell: {**run, "accuracy": 0.123}}))
+    monkey = ["bench", "--verify", str(file), "--row", "fixmatch, low", "--seed", "0"]
+    with pytest.raises(SystemExit) as exit_:
+        app(monkey)
+    assert exit_.value.code == 1
+    said = capsys.readouterr().out
+    assert "accuracy was 0.123, is " in said
+    assert "MISMATCH" in said
+
+
+def pair(then: dict[str, str], now: dict[str, str]) -> dict[str, tuple[str, str]]:
+    return {"accuracy": (then["accuracy"], now["accuracy"])}
+
+
+def test_verify_names_what_is_wrong(tmp_path: Path) -> None:
+    file = tmp_path / "x.csv"
+    with pytest.raises(UserError, match="cannot be read"):
+        read_lines(file)
+    file.write_text("a,b\n1,2\n")
+    with pytest.raises(UserError, match="not the CSV file of a bench"):
+        read_lines(file)
+    cell = cells_of(TINY, 1)[0]
+    file.write_text(as_csv({cell: {"method": "supervised", "evaluated_on": "test", "accuracy": 0.5}}))
+    lines = read_lines(file)
+    with pytest.raises(UserError, match=r"no line has --row fixmatch \(there are: supervised\)"):
+        choose(lines, {"row": "fixmatch", "dataset": None})
+    assert choose(lines, {"row": "supervised", "seed": "0"}) == lines[0]
+    assert cell_of(lines[0]).folder(tmp_path) == cell.folder(tmp_path)
+    with pytest.raises(UserError, match="damaged"):
+        cell_of({**lines[0], "settings": "{"})

@@ -200,12 +200,24 @@ def evaluate(
 
 class Engine(str, Enum):
     local = "local"
+    ray = "ray"
 
 
 @app.command()
 def bench(
-    name: Annotated[str, typer.Argument(help="Which one; see 'selftrain list benches'.")],
-    engine: Annotated[Engine, typer.Option(help="local: as many processes as there are cores.")] = Engine.local,
+    name: Annotated[
+        str | None,
+        typer.Argument(
+            help="Which one; see 'selftrain list benches'. Or a YAML file with a bench of your own.", show_default=False
+        ),
+    ] = None,
+    engine: Annotated[
+        Engine,
+        typer.Option(
+            help="local: as many processes as there are cores, or GPUs. ray: a Ray cluster (extra 'ray'); --out must "
+            "be on a path that all its machines share."
+        ),
+    ] = Engine.local,
     seeds: Annotated[int, typer.Option(min=1, help="How often each method is trained on each dataset.")] = 3,
     methods: Annotated[
         list[str] | None,
@@ -219,19 +231,55 @@ def bench(
         list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of every run.")
     ] = None,
     out: Annotated[Path, typer.Option(help="Folder for the run folders and the table.")] = Path("runs/bench"),
-    processes: Annotated[int | None, typer.Option(min=1, help="Runs at a time.", show_default="cores")] = None,
+    processes: Annotated[
+        int | None, typer.Option(min=1, help="Runs at a time on this machine.", show_default="cores, or GPUs")
+    ] = None,
+    ray_address: Annotated[
+        str | None,
+        typer.Option(help="Address of a Ray cluster.", show_default="$RAY_ADDRESS, or a cluster on this machine"),
+    ] = None,
+    gpus_per_run: Annotated[
+        float | None,
+        typer.Option(
+            min=0, help="ray: GPUs of a run; 0.25 lets four runs share one.", show_default="1 if there are any"
+        ),
+    ] = None,
+    verify: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE.csv",
+            help="Instead of a bench: repeat one line of the CSV file that a bench wrote, and compare. Exit code 1 if "
+            "it differs.",
+        ),
+    ] = None,
+    row: Annotated[str | None, typer.Option(help="--verify: the line's row.", show_default="any")] = None,
+    dataset: Annotated[str | None, typer.Option(help="--verify: the line's dataset.", show_default="any")] = None,
+    variant: Annotated[str | None, typer.Option(help="--verify: the line's variant.", show_default="any")] = None,
+    seed: Annotated[int | None, typer.Option(help="--verify: the line's seed.", show_default="any")] = None,
+    tolerance: Annotated[
+        float,
+        typer.Option(min=0, help="--verify: how far apart shares may be on another machine or with other versions."),
+    ] = 0.02,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but the table.")] = False,
 ) -> None:
     """Run every method of a bench on every dataset with every seed, and show the table.
 
     A cell that is finished is not run again: the same command goes on where it was stopped. The table is written as
-    Markdown and CSV.
+    Markdown, LaTeX and CSV.
     """
+    if verify is not None:
+        wanted = {"row": row, "dataset": dataset, "variant": variant, "seed": None if seed is None else str(seed)}
+        _verify(verify, wanted, root, tolerance)
+        return
+    if name is None:
+        raise UserError("bench: which one? See 'selftrain list benches'.")
     from dataclasses import replace
 
     from selftrain.bench import find_bench, rows_of
     from selftrain.bench.grid import cells_of, run_grid
-    from selftrain.bench.table import as_csv, markdown
+    from selftrain.bench.local import Local
+    from selftrain.bench.on_ray import OnRay
+    from selftrain.bench.table import as_csv, latex, markdown
     from selftrain.console import Reporter
     from selftrain.files import write_text
     from selftrain.settings import parse_assignment
@@ -244,15 +292,119 @@ def bench(
         chosen = replace(chosen, datasets=tuple(datasets))
     cells = cells_of(chosen, seeds, dict(parse_assignment(text) for text in set_ or []))
     reporter = Reporter(quiet)
-    done, failed = run_grid(cells, root.resolve() if root else None, out, processes=processes, reporter=reporter)
+    where = OnRay(ray_address, gpus_per_run, processes) if engine is Engine.ray else Local(processes)
+    done, failed = run_grid(cells, root.resolve() if root else None, out, engine=where, reporter=reporter)
     table = markdown(chosen, done)
-    stem = name.replace("/", "-")
+    stem = Path(name).stem if Path(name).suffix in (".yaml", ".yml") else name.replace("/", "-")
     write_text(out / f"{stem}.md", table + "\n")
+    write_text(out / f"{stem}.tex", latex(chosen, done))
     write_text(out / f"{stem}.csv", as_csv(done))
     typer.echo(table)
-    reporter.say(f"table: {out / stem}.md and .csv")
+    reporter.say(f"table: {out / stem}.md, .tex and .csv")
     if failed:
         raise UserError(f"{len(failed)} of {len(cells)} runs failed, the first: {next(iter(failed.values()))}")
+
+
+@app.command()
+def sweep(
+    data: Annotated[str, typer.Argument(help="A folder of images, or a dataset's name, as for 'selftrain train'.")],
+    method: Annotated[str, typer.Option(help="What to train; see 'selftrain list methods'.")] = "dst(fixmatch)",
+    trials: Annotated[int, typer.Option(min=1, help="Settings to try, by all processes together.")] = 20,
+    storage: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Database of the study, e.g. sqlite:///study.db or postgresql://...; processes and machines that are "
+            "given the same one share the work.",
+            show_default="an SQLite file in --out",
+        ),
+    ] = None,
+    study: Annotated[str, typer.Option(help="Name of the study in its database.")] = "selftrain",
+    search: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME=VALUES",
+            help="Search this instead of the paper's grid: 'method.tau=0.7,0.8,0.9' or 'optim.lr=0.001..0.03 log'.",
+        ),
+    ] = None,
+    space: Annotated[Path | None, typer.Option(help="YAML file with what to search.", metavar="FILE.yaml")] = None,
+    folds: Annotated[
+        int | None,
+        typer.Option(
+            min=2,
+            help="Cut the labels of each class into so many parts, and hold each of them out once.",
+            show_default="2, unless data.validation_per_class is set",
+        ),
+    ] = None,
+    labels: Annotated[Path | None, typer.Option(help="CSV file with the columns path,label.")] = None,
+    labels_per_class: Annotated[
+        int | None, typer.Option(min=1, help="Keep this many labels of each class and hide the others.")
+    ] = None,
+    regime: Annotated[str | None, typer.Option(help="As for train.", metavar="scratch|finetune|frozen")] = None,
+    backbone: Annotated[str | None, typer.Option(help="As for train.")] = None,
+    steps: Annotated[int | None, typer.Option(min=1, help="Optimiser steps of a run.")] = None,
+    root: Annotated[Path | None, typer.Option(help="Folder that holds the datasets.")] = None,
+    set_: Annotated[
+        list[str] | None, typer.Option("--set", metavar="NAME=VALUE", help="A setting of every trial.")
+    ] = None,
+    out: Annotated[Path, typer.Option(help="Folder for the run folders, best.yaml and the trials.")] = Path(
+        "runs/sweep"
+    ),
+    prune: Annotated[bool, typer.Option(help="End a trial early that does worse than half of the others.")] = True,
+    grace: Annotated[
+        int,
+        typer.Option(min=2, help="Seconds of silence after which a process counts as dead and its trial is retried."),
+    ] = 60,
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but the best settings.")] = False,
+) -> None:
+    """Search for good settings, measured on held-out labels and never on the test set.
+
+    The same command goes on where it was stopped, and may be started several times, on several machines. It writes
+    best.yaml ('selftrain train --config best.yaml'), trials.csv and trials.md.
+    """
+    from selftrain.bench.space import parse_search, read_space
+    from selftrain.bench.sweep import Sweep
+    from selftrain.console import Reporter
+    from selftrain.settings import parse_assignment
+    from selftrain.training import _absolute
+
+    given: dict[str, Any] = {
+        "data.path": _absolute(data),
+        "data.labels": _absolute(labels),
+        "data.root": _absolute(root),
+        "data.labels_per_class": labels_per_class,
+        "network.backbone": backbone,
+        "method": method,
+        "regime": regime,
+        "train.steps": steps,
+    }
+    given = {key: value for key, value in given.items() if value is not None}
+    given |= dict(parse_assignment(text) for text in set_ or [])
+    result = Sweep(
+        given,
+        out,
+        {**(read_space(space) if space else {}), **parse_search(search or [])},
+        trials,
+        folds or (0 if "data.validation_per_class" in given else 2),
+        storage,
+        study,
+        prune,
+        grace,
+    ).run(Reporter(quiet))
+    if not quiet:
+        typer.echo(result.markdown())
+    best = "  ".join(f"{key}={value}" for key, value in result.best.items())
+    typer.echo(f"best: trial {result.number} with {100 * result.value:.1f} on held-out labels: {best}")
+    typer.echo(f"train with it: selftrain train --config {out / 'best.yaml'} --out RUN")
+
+
+def _verify(file: Path, wanted: dict[str, str | None], root: Path | None, tolerance: float) -> None:
+    from selftrain.bench.verify import choose, read_lines, verify
+
+    verdict = verify(choose(read_lines(file), wanted), root.resolve() if root else None, tolerance)
+    typer.echo(str(verdict))
+    if not verdict.good:
+        raise typer.Exit(1)
 
 
 @app.command()

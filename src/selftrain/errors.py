@@ -13,6 +13,10 @@ class UserError(Exception):
     """Something the user can put right. The command line prints it as one line and exits with code 2."""
 
 
+class DivergedError(UserError):
+    """A run whose loss is no longer a number: its settings are to blame, and others may do."""
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
     """``" Did you mean 'fixmatch'?"`` where a known word is close to ``word``, else an empty string."""
     matches = difflib.get_close_matches(word.lower(), list(known), n=1, cutoff=0.6)

@@ -5,6 +5,8 @@ Knows nothing of how a setting is carried out.
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields, replace
@@ -37,6 +39,8 @@ class DataSettings:
     """labeled images also appear among the unlabeled ones, without their label"""
     validation_per_class: int = 0
     """labels of each class held out of training, to evaluate on where there is no test set"""
+    fold: str | None = None
+    """part of the labels held out of training, such as 1/5 for the first of five; unset: none"""
     evaluate_on: Literal["test", "validation"] | None = None
     """test set or held-out labels; unset: the test set where there is one"""
     size: int | None = None
@@ -273,6 +277,20 @@ def parse_assignment(text: str) -> tuple[str, str]:
     return name.strip(), value.strip()
 
 
+# Where things lie and how quickly they go, which changes no figure.
+PLACES = (
+    "data.path", "data.labels", "data.test", "data.root", "data.check", "data.strict", "data.workers", "data.cache",
+    "network.save_backbone", "train.checkpoint_every", "train.threads", "train.accelerator",
+)  # fmt: skip
+
+
+def settings_hash(settings: Settings) -> str:
+    """SHA-256 over all settings that a run's figures depend on; the images have the hash of their split."""
+    flat = {name: value for name, value in flatten(asdict(settings)).items() if name not in PLACES}
+    flat["network.weights"] = Path(settings.network.weights).name  # wherever the file lies
+    return hashlib.sha256(json.dumps(flat, sort_keys=True).encode()).hexdigest()
+
+
 def dump_settings(settings: Settings) -> str:
     """The text of a ``config.yaml``."""
     tree = asdict(settings)
@@ -319,5 +337,6 @@ __all__ = [
     "make_settings",
     "parse_assignment",
     "read_config",
+    "settings_hash",
     "with_values",
 ]

@@ -11,7 +11,7 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -48,6 +48,7 @@ from selftrain.engine.observers import observers_of
 from selftrain.engine.optim import make_optimizers
 from selftrain.engine.runtime import make_fabric
 from selftrain.engine.sharding import make_whole, shard_backbones
+from selftrain.environment import device_name, environment
 from selftrain.errors import UserError
 from selftrain.files import write_json, write_text
 from selftrain.inputs import make_inputs
@@ -58,7 +59,7 @@ from selftrain.network import Classifier, Committee, Network, Task
 from selftrain.options import flatten
 from selftrain.outputs import evaluated_outputs, never_predicted, pool_outputs, save_outputs
 from selftrain.run import CHECKPOINTS, CONFIG, LOG, METRICS, MODEL, OUTPUTS, RESULTS, SPLIT, Run
-from selftrain.settings import Settings, dump_settings, make_settings, read_config, with_values
+from selftrain.settings import Settings, dump_settings, make_settings, read_config, settings_hash, with_values
 
 
 @failing_together()
@@ -82,6 +83,7 @@ def train(
     resume: bool = False,
     strict: bool | None = None,
     quiet: bool = False,
+    watch: Callable[[dict[str, Any]], None] | None = None,
 ) -> Run:
     """Train a classifier and write a run folder.
 
@@ -105,6 +107,8 @@ def train(
         The run folder; go on with a run that was stopped.
     strict, quiet
         Stop at an unreadable image instead of leaving it out; print nothing.
+    watch
+        Called with the figures of each evaluation, those from before a resume first; what it raises ends the run.
 
     Returns
     -------
@@ -168,13 +172,13 @@ def train(
             include_labeled=chosen.data.include_labeled,
             validation_per_class=chosen.data.validation_per_class,
         )
+        if chosen.data.fold is not None:
+            split = _hold_out(chosen, split, corpus)
     if chosen.train.folds:
         if fabric.world_size > 1:
-            raise UserError(
-                f"train.folds={chosen.train.folds}: folds are trained by one process; leave the others out."
-            )
+            raise UserError(f"train.folds={chosen.train.folds}: folds want one process only.")
         fold_splits(split, corpus, chosen.train.folds)  # whether there are labels enough is better said now
-    run = _Training(chosen, the_method, corpus, split, fabric, reporter).run(folder, resume)
+    run = _Training(chosen, the_method, corpus, split, fabric, reporter).run(folder, resume, watch)
     if chosen.train.folds:
         from selftrain.bias import cross_validate  # which trains, too
 
@@ -287,6 +291,18 @@ def _load(settings: Settings, arrays: Any, test_arrays: Any, reporter: Reporter)
     return corpus
 
 
+def _hold_out(settings: Settings, split: Split, corpus: Corpus) -> Split:
+    """The split with one of several parts of its labels held out: ``data.fold=1/5`` is the first of five."""
+    word = str(settings.data.fold)
+    match = re.fullmatch(r"(\d+)/(\d+)", word)
+    number, folds = (int(match[1]), int(match[2])) if match else (0, 0)
+    if not 1 <= number <= folds:
+        raise UserError(f"data.fold={word}: expected a part of the labels such as 1/5, the first of five.")
+    if settings.data.validation_per_class:
+        raise UserError(f"data.fold={word}: the fold is what is held out; leave out data.validation_per_class.")
+    return fold_splits(split, corpus, folds)[number - 1]
+
+
 class _Training:
     """The parts of one run, put together."""
 
@@ -384,7 +400,7 @@ class _Training:
         confusion, bins = (all_sum(torch.from_numpy(count).to(device)).cpu().numpy() for count in counts)
         return {**summarise(confusion), "predicted": confusion.sum(axis=0).tolist(), **calibration(bins)}
 
-    def run(self, folder: Path | None, resume: bool) -> Run:
+    def run(self, folder: Path | None, resume: bool, watch: Callable[[dict[str, Any]], None] | None = None) -> Run:
         settings = self.settings
         name = spell_method(self.method, settings.regime)
         device = self.fabric.device
@@ -444,11 +460,16 @@ class _Training:
                         alarm(row["alarms"], self.method, f"step {row['step']}", "not predicted any more")
                     )
                 bar.note(f"loss {row['loss']:.3f}")
+                if watch is not None:
+                    watch(row)
 
             def on_checkpoint(state: dict[str, Any]) -> None:
                 if first:
                     save_checkpoint(folder / CHECKPOINTS, state)
 
+            if watch is not None:
+                for row in loop.rows:
+                    watch(row)
             loop.on_row = on_row
             loop.on_progress = bar.reach
             loop.on_checkpoint = on_checkpoint
@@ -538,6 +559,8 @@ class _Training:
             "classes": list(self.corpus.classes),
             "selftrain": __version__,
             "torch": torch.__version__,
+            "settings_hash": settings_hash(settings),
+            "environment": {**environment(), "device": device_name(self.fabric.device.type)},
         }
 
 

@@ -5,68 +5,43 @@ Knows nothing of training beyond the names of methods and settings.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
+from selftrain.bench.cpu import CPU, DIGITS, FOLDERS, FROZEN, quick
+from selftrain.bench.own import read_bench
+from selftrain.bench.paper import DST, NO_WORST, PAPER
+from selftrain.bench.spec import Bench, Row, Variant, changes, rows_of
 from selftrain.errors import UserError, nearest
 from selftrain.methods import METHODS, FixMatch
 from selftrain.methods.spelling import usual_values
 
-
-@dataclass(frozen=True)
-class Row:
-    """A line of a table: a method, and settings of its own beside those of the bench."""
-
-    method: str
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    label: str = ""
-    """what it is called; unset: the method"""
-
-    @property
-    def name(self) -> str:
-        return self.label or self.method
-
-
-@dataclass(frozen=True)
-class Bench:
-    about: str
-    datasets: tuple[str, ...]
-    """names of datasets, or of folders of images under --root"""
-    rows: tuple[Row, ...]
-    settings: Mapping[str, Any] = field(default_factory=dict)
-    """shared by all runs"""
-    draws: Literal["one", "each"] = "one"
-    """one draw of the labeled images for all seeds, or another for each seed, other than that of the tables"""
-
+__all__ = [
+    "BENCHES",
+    "DIGITS",
+    "DST",
+    "FOLDERS",
+    "FROZEN",
+    "GRIDS",
+    "NO_WORST",
+    "Bench",
+    "Row",
+    "Variant",
+    "changes",
+    "find_bench",
+    "rows_of",
+]
 
 BASES = ("fixmatch", "flexmatch", "mean_teacher", "noisy_student", "dividemix")
 MORE_BASES = ("uda", "dash", "debiasmatch", "pseudo_label")
 OTHERS = (
     "pi_model", "vat", "ali", "mixmatch", "remixmatch", "self_tuning", "co_training", "tri_training", "mutual_learning",
 )  # fmt: skip
-FOLDERS = ("cifar10-mini", "ucmerced")
-FROZEN = {"regime": "frozen", "network.backbone": "lite0", "data.size": 128, "data.labels_per_class": 4}
-# Short runs want a quicker average than the 0.999 of a million steps.
-DIGITS = {
-    "regime": "scratch", "data.labels_per_class": 4, "train.steps": 1000, "train.batch": 32,
-    "train.unlabeled_batch": 64, "optim.ema": 0.99,
-}  # fmt: skip
-DST, NO_WORST = "dst(fixmatch)", "dst(fixmatch, worst=false)"
-
-
-def rows_of(methods: Iterable[str]) -> tuple[Row, ...]:
-    return tuple(Row(method) for method in methods)
-
 
 ALL_METHODS = rows_of(
     ("supervised", *(m for base in (*BASES, *MORE_BASES) for m in (base, f"dst({base})")), *OTHERS),
 )
-
-
-def changes(methods: Iterable[str], setting: str, values: Iterable[Any]) -> tuple[Row, ...]:
-    """One setting at several values."""
-    return tuple(Row(m, {setting: v}, f"{m}, {setting.rpartition('.')[2]} {v}") for m in methods for v in values)
 
 
 def _study(about: str, *rows: Row) -> Bench:
@@ -162,7 +137,7 @@ BENCHES: dict[str, Bench] = {
     "cpu/digits": Bench(
         "every method on handwritten digits, from random weights",
         ("digits",),
-        tuple(Row(row.method.replace("mean_teacher", "mean_teacher(m=0.99)")) for row in (*ALL_METHODS, Row("rat"))),
+        tuple(Row(quick(row.method)) for row in (*ALL_METHODS, Row("rat"))),
         DIGITS,
     ),
     "tune/methods": Bench(
@@ -185,6 +160,8 @@ BENCHES: dict[str, Bench] = {
         {**FROZEN, **HELD_OUT},
         draws="each",
     ),
+    **PAPER,
+    **CPU,
     "study/tau": _study("the threshold", Row("supervised"), *_thresholds()),
     "study/preset": _study(
         "the paper's equations and its authors' released code",
@@ -231,6 +208,9 @@ BENCHES: dict[str, Bench] = {
 
 
 def find_bench(name: str) -> Bench:
+    """A bench by its name, or one of the user's own in a YAML file."""
+    if name.endswith((".yaml", ".yml")):
+        return read_bench(Path(name))
     if name not in BENCHES:
         raise UserError(
             f"bench {name}: there is none of that name.{nearest(name, BENCHES)} See 'selftrain list benches'."

@@ -1,22 +1,20 @@
-"""Every cell of a bench, run once: a process a core, a run folder a cell, and what is finished is never run again.
+"""Every cell of a bench, run once: a run folder a cell, and what is finished is never run again.
 
-Knows nothing of tables.
+Knows nothing of tables, nor of where a cell is computed: an engine takes cells and gives back what became of them.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-import multiprocessing
-import os
 import re
-import threading
 import time
-from collections.abc import Iterable, Mapping
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock
 
 from selftrain.bench import Bench, Row
 from selftrain.console import Reporter
@@ -29,6 +27,9 @@ from selftrain.methods import spell_method
 from selftrain.run import CONFIG, RESULTS
 from selftrain.training import settle, train
 
+ATTEMPTS = 3
+"""how often a cell is tried whose process dies, or that ends in an error which another attempt may be spared"""
+
 
 @dataclass(frozen=True, eq=False)
 class Cell:
@@ -36,7 +37,8 @@ class Cell:
     dataset: str
     seed: int
     settings: Mapping[str, Any]
-    """those of the bench and those of the row"""
+    """those of the bench, the dataset, the variant and the row"""
+    variant: str = ""
 
     def folder(self, out: Path) -> Path:
         """A name that changes with every setting of the run, those it has by default included."""
@@ -45,14 +47,20 @@ class Cell:
         word = "-".join(re.findall(r"\w+", spell_method(method, settings.regime)))[:40]
         return out / self.dataset / f"{word}-{hashlib.sha256(key.encode()).hexdigest()[:10]}-seed{self.seed}"
 
+    def __str__(self) -> str:
+        return ", ".join(filter(None, (f"{self.row.name} on {self.dataset}", self.variant, f"seed {self.seed}")))
+
 
 def cells_of(bench: Bench, seeds: int, settings: Mapping[str, Any] | None = None) -> list[Cell]:
-    def drawn(seed: int) -> dict[str, Any]:
-        return {"data.split_seed": seed + 1} if bench.draws == "each" else {}
+    def values(row: Row, dataset: str, variant: Mapping[str, Any], seed: int) -> dict[str, Any]:
+        drawn = {"data.split_seed": seed + 1} if bench.draws == "each" else {}
+        own = bench.by_dataset.get(dataset, {})
+        return {**bench.settings, **own, **variant, **drawn, **row.settings, **(settings or {})}
 
     return [
-        Cell(row, dataset, seed, {**bench.settings, **drawn(seed), **row.settings, **(settings or {})})
+        Cell(row, dataset, seed, values(row, dataset, variant.settings, seed), variant.name)
         for row in bench.rows
+        for variant in bench.variants
         for dataset in bench.datasets
         for seed in range(seeds)
     ]
@@ -69,81 +77,128 @@ def find_data(dataset: str, root: Path | None) -> str:
                     f"{nearest(dataset, DATASETS)}")  # fmt: skip
 
 
+def settings_of(cell: Cell, root: Path | None) -> dict[str, Any]:
+    """The cell's settings with files under the root where they are: ``{root}/weights.pth``."""
+    found = dict(cell.settings)
+    for name, value in cell.settings.items():
+        if isinstance(value, str) and "{root}" in value:
+            if root is None:
+                raise UserError(f"{cell}: {name}={value} is a file under --root; give that folder.")
+            found[name] = value.replace("{root}", str(root))
+            if not Path(found[name]).exists():
+                raise UserError(f"{cell}: {name}={found[name]}: there is no such file; put it there.")
+    return found
+
+
 def run_cell(cell: Cell, root: Path | None, out: Path, threads: int = 1) -> dict[str, Any]:
     """The results of a cell: those that are there, of a run gone on with, or of a new one."""
     folder = cell.folder(out)
     if not (folder / RESULTS).exists():
-        train(
-            find_data(cell.dataset, root),
-            method=cell.row.method,
-            seed=cell.seed,
-            out=folder,
-            resume=(folder / CONFIG).exists(),
-            root=root,
-            settings={
-                "network.save_backbone": False, "data.check": "header", "train.threads": threads, **cell.settings,
-            },
-            quiet=True,
-        )  # fmt: skip
+        locks = out / ".locks"
+        locks.mkdir(parents=True, exist_ok=True)
+        # Two benches with one --out wait for each other's cells; the lock of a dead process is free at once.
+        with FileLock(locks / f"{cell.dataset.replace('/', '-')}-{folder.name}"):
+            if not (folder / RESULTS).exists():
+                _train(cell, root, folder, threads)
     results: dict[str, Any] = read_json(folder / RESULTS)
     return results
 
 
+def _train(cell: Cell, root: Path | None, folder: Path, threads: int) -> None:
+    begun = (folder / CONFIG).exists()
+    if not begun:
+        for part in folder.glob(".*.part"):  # of a process that was killed in its first moment
+            part.unlink(missing_ok=True)
+    train(
+        find_data(cell.dataset, root),
+        method=cell.row.method,
+        seed=cell.seed,
+        out=folder,
+        resume=begun,
+        root=root,
+        settings={
+            "network.save_backbone": False, "data.check": "header", "train.threads": threads, **settings_of(cell, root),
+        },
+        quiet=True,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What became of a cell: results, or a reason why there are none."""
+
+    cell: Cell
+    results: dict[str, Any] | None
+    reason: str = ""
+    again: bool = False
+    """another attempt may go better; what the user has to put right is not tried again"""
+
+
+def attempt(cell: Cell, root: Path | None, out: Path) -> Outcome:
+    """``run_cell`` for an engine: errors become reasons."""
+    try:
+        return Outcome(cell, run_cell(cell, root, out))
+    except UserError as error:
+        return Outcome(cell, None, str(error))
+    except KeyboardInterrupt:
+        return Outcome(cell, None, "stopped by a signal", again=True)
+    except Exception as error:
+        return Outcome(cell, None, f"{type(error).__name__}: {error}", again=True)
+
+
+Engine = Callable[[Sequence[Cell], Path | None, Path, Reporter], Iterator[Outcome]]
+"""runs cells in any order and yields each one's last outcome; a cell whose process dies is tried again"""
+
+
 def run_grid(
-    cells: list[Cell], root: Path | None, out: Path, *, processes: int | None = None, reporter: Reporter | None = None
+    cells: Sequence[Cell],
+    root: Path | None,
+    out: Path,
+    *,
+    engine: Engine | None = None,
+    processes: int | None = None,
+    reporter: Reporter | None = None,
 ) -> tuple[dict[Cell, dict[str, Any]], dict[Cell, str]]:
-    """Results of the cells that went well, and the reason for each that did not."""
+    """Results of the cells that went well, and the reason for each that did not. ``processes``: of the local engine."""
     alike: dict[Path, list[Cell]] = {}  # rows that come to the same settings are one run
-    for cell in cells:
+    for cell in cells:  # a typo is told here, before anything runs
         find_data(cell.dataset, root)
-        alike.setdefault(cell.folder(out), []).append(cell)  # a typo is told here, before anything runs
+        settings_of(cell, root)
+        alike.setdefault(cell.folder(out), []).append(cell)
     done: dict[Cell, dict[str, Any]] = {}
     failed: dict[Cell, str] = {}
-    waiting: list[list[Cell]] = []
+    waiting: dict[Cell, list[Cell]] = {}
     for folder, same in alike.items():
         if (folder / RESULTS).exists():
             done |= dict.fromkeys(same, read_json(folder / RESULTS))
         else:
-            waiting.append(same)
-    workers = max(1, min(processes or os.cpu_count() or 1, len(waiting)))
-    reporter = reporter or Reporter(quiet=True)
+            waiting[same[0]] = same
     if not waiting:
         return done, failed
-    # Cells of one dataset first fill its cache together, then share it. spawn: a forked child of a process that has
-    # used torch's threads can hang.
-    context = multiprocessing.get_context("spawn")
-    with (
-        reporter.progress("bench", len(cells), "runs", start=len(done)) as bar,
-        ProcessPoolExecutor(workers, mp_context=context, initializer=_end_with, initargs=(os.getpid(),)) as pool,
-    ):
-        jobs = {pool.submit(run_cell, same[0], root, out): same for same in waiting}
-        for job in _finished(jobs):
-            cell = jobs[job][0]
-            try:
-                done |= dict.fromkeys(jobs[job], job.result())
-            except Exception as error:
-                reason = f"{type(error).__name__}: {error}" if not isinstance(error, UserError) else str(error)
-                failed |= dict.fromkeys(jobs[job], reason)
-                reporter.warn(f"{cell.row.name} on {cell.dataset}, seed {cell.seed}: {reason}")
-            bar.reach(len(done) + len(failed))
+    if engine is None:
+        from selftrain.bench.local import Local
+
+        engine = Local(processes)
+    reporter = reporter or Reporter(quiet=True)
+    started, runs = time.monotonic(), 0
+    with reporter.progress("bench", len(alike), "runs", start=len(alike) - len(waiting)) as bar:
+        for outcome in engine(list(waiting), root, out, reporter):
+            same = waiting[outcome.cell]
+            runs += 1
+            if outcome.results is not None:
+                done |= dict.fromkeys(same, outcome.results)
+                left = (time.monotonic() - started) / runs * (len(waiting) - runs)
+                figure = outcome.results.get(outcome.results.get("metric") or "accuracy")
+                words = "not evaluated" if figure is None else f"{100 * figure:.1f}"
+                count = f"{len(alike) - len(waiting) + runs}/{len(alike)}"
+                reporter.say(f"{count}  {outcome.cell}: {words}" + (f"  ({_in_words(left)} left)" if left else ""))
+            else:
+                failed |= dict.fromkeys(same, outcome.reason)
+                reporter.warn(f"{outcome.cell}: {outcome.reason}")
+            bar.reach(len(alike) - len(waiting) + runs)
     return done, failed
 
 
-def _end_with(parent: int) -> None:
-    """A worker whose bench was killed ends, too; its run has checkpoints to go on from."""
-
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(1)
-        os._exit(1)
-
-    threading.Thread(target=watch, daemon=True).start()
-
-
-def _finished(jobs: Iterable[Any]) -> Iterable[Any]:
-    try:
-        yield from as_completed(jobs)
-    except BaseException:
-        for job in jobs:
-            job.cancel()
-        raise
+def _in_words(seconds: float) -> str:
+    hours, minutes = int(seconds // 3600), int(seconds % 3600 // 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min {int(seconds % 60)} s"

@@ -1,4 +1,4 @@
-"""The results of a bench as a table: Markdown to read, CSV to work with.
+"""The results of a bench as a table beside the paper's: Markdown to read, LaTeX to print, CSV to work with.
 
 Knows nothing of how the results came about.
 """
@@ -7,14 +7,25 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Mapping
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from statistics import mean, stdev
 from typing import Any
 
-from selftrain.bench import Bench
+from selftrain.bench import Bench, Row, Variant
 from selftrain.bench.grid import Cell
 
 Runs = Mapping[Cell, Mapping[str, Any]]
+
+DOWN = "↓"
+NAMES = {
+    "worst20_percent": "worst fifth",
+    "pseudo_label_quantity": "kept",
+    "pseudo_label_quality": "right",
+    "mean_per_class": "mean per class",
+}
 
 
 def spread(values: list[float], digits: int = 1) -> str:
@@ -25,39 +36,188 @@ def spread(values: list[float], digits: int = 1) -> str:
     return f"{mean(values):.{digits}f}{deviation}"
 
 
-def _percent(runs: Runs, name: str, dataset: str, measure: str) -> list[float]:
-    found = [
-        run[measure]
-        for cell, run in runs.items()
-        if (cell.row.name, cell.dataset) == (name, dataset) and run.get(measure) is not None
-    ]
-    return [100 * float(value) for value in found]
+@dataclass(frozen=True)
+class Section:
+    """One table of a bench; a bench of several datasets has one for each variant."""
+
+    title: str
+    header: list[str]
+    lines: list[list[str]]
+
+
+@dataclass(frozen=True)
+class _Column:
+    variant: str
+    dataset: str
+    title: str
+
+
+def metric_of(run: Mapping[str, Any]) -> str:
+    """The measure that the paper reports for the run's dataset."""
+    return run.get("metric") or "accuracy"
+
+
+class _Layout:
+    def __init__(self, bench: Bench, runs: Runs):
+        self.bench = bench
+        self.runs: dict[tuple[str, str, str], list[Mapping[str, Any]]] = {}
+        for cell, run in runs.items():
+            self.runs.setdefault((cell.row.name, cell.variant, cell.dataset), []).append(run)
+
+    def sections(self) -> Iterator[Section]:
+        bench, variants = self.bench, self.bench.variants
+        if len(bench.datasets) == 1:
+            dataset = bench.datasets[0]
+            columns = [_Column(variant.name, dataset, variant.name or dataset) for variant in variants]
+            title = dataset if variants[0].name else ""
+            yield Section(title, *self._lines(columns, variants))
+            return
+        for variant in variants:
+            columns = [_Column(variant.name, dataset, dataset) for dataset in bench.datasets]
+            yield Section(variant.name, *self._lines(columns, (variant,)))
+
+    def _lines(self, columns: list[_Column], variants: tuple[Variant, ...]) -> tuple[list[str], list[list[str]]]:
+        bench = self.bench
+        beside = [bool(bench.paper.get((column.variant, column.dataset))) for column in columns]
+        names = {variant.name for variant in variants}
+        elsewhere = [key for key in bench.paper if key[0] in names and key[1] not in bench.datasets]
+        header = [""]
+        for column, known in zip(columns, beside, strict=True):
+            header += [column.title, *(["paper"] if known else []), *(NAMES.get(m, m) for m in bench.measures)]
+        over_datasets = len(bench.datasets) > 1
+        header += ["mean", *(["paper"] if all(beside) else [])] if over_datasets else []
+        header += [f"paper: {dataset}" for _, dataset in elsewhere]
+        lines = []
+        for row in {row.name: row for row in bench.rows}.values():
+            words = [row.name]
+            for column, known in zip(columns, beside, strict=True):
+                ours = self._values(row.name, column)
+                words.append(spread(ours) + self._down(row, column) if ours else "-")
+                words += [self._printed(row, (column.variant, column.dataset))] if known else []
+                words += [self._measured(row.name, column, measure) for measure in bench.measures]
+            if over_datasets:
+                words.append(self._mean([self._values(row.name, column) for column in columns]))
+                words += [self._paper_mean(row.name, columns)] if all(beside) else []
+            lines.append(words + [self._printed(row, key) for key in elsewhere])
+        return header, lines
+
+    def _values(self, name: str, column: _Column, measure: str | None = None) -> list[float]:
+        runs = self.runs.get((name, column.variant, column.dataset), [])
+        found = [run.get(measure or metric_of(run)) for run in runs]
+        return [100 * float(value) for value in found if value is not None]
+
+    def _measured(self, name: str, column: _Column, measure: str) -> str:
+        values = self._values(name, column, measure)
+        return f"{mean(values):.1f}" if values else "-"
+
+    def _down(self, row: Row, column: _Column) -> str:
+        baseline = self.bench.baseline(row)
+        ours, theirs = self._values(row.name, column), self._values(baseline, column)
+        return f" {DOWN}" if ours and theirs and mean(ours) < mean(theirs) else ""
+
+    def _printed(self, row: Row, key: tuple[str, str]) -> str:
+        figures = self.bench.paper[key]
+        if row.name not in figures:
+            return "-"
+        baseline = figures.get(self.bench.baseline(row), 0.0)
+        return f"{figures[row.name]:.1f}" + (f" {DOWN}" if figures[row.name] < baseline else "")
+
+    @staticmethod
+    def _mean(columns: list[list[float]]) -> str:
+        return f"{mean(mean(values) for values in columns):.1f}" if all(columns) else "-"
+
+    def _paper_mean(self, name: str, columns: list[_Column]) -> str:
+        found = [self.bench.paper[c.variant, c.dataset].get(name) for c in columns]
+        figures = [figure for figure in found if figure is not None]
+        return f"{mean(figures):.1f}" if len(figures) == len(found) else "-"
+
+    def notes(self, sections: list[Section]) -> list[str]:
+        """What the signs mean, and which datasets are not measured by accuracy."""
+        notes = []
+        marked = {line[0] for section in sections for line in section.lines if any(DOWN in word for word in line)}
+        if marked:
+            against: dict[str, list[str]] = {}
+            for row in self.bench.rows:
+                if row.name in marked:
+                    against.setdefault(self.bench.baseline(row), []).append(row.name)
+            if len(against) == 1:
+                notes.append(f"{DOWN} below {next(iter(against))}.")
+            else:
+                said = "; ".join(f"{', '.join(rows)}: below {base}" for base, rows in against.items())
+                notes.append(f"{DOWN} below what the row is compared with ({said}).")
+        other: dict[str, set[str]] = {}
+        for (_, _, dataset), runs in self.runs.items():
+            for run in runs:
+                if metric_of(run) != "accuracy":
+                    other.setdefault(metric_of(run), set()).add(dataset)
+        notes += [f"{', '.join(sorted(names))}: {NAMES.get(m, m)}." for m, names in other.items()]
+        if "pseudo_label_quality" in self.bench.measures:
+            notes.append("kept: share of the unlabeled images with a pseudo label; right: how many of those are.")
+        return notes
+
+
+def layout(bench: Bench, runs: Runs) -> tuple[list[Section], list[str]]:
+    """The tables of a bench, cell by cell, and the notes below them."""
+    made = _Layout(bench, runs)
+    sections = list(made.sections())
+    return sections, made.notes(sections)
 
 
 def markdown(bench: Bench, runs: Runs) -> str:
-    """Accuracy and that of the worst fifth of the classes on each dataset, and the mean accuracy over datasets."""
-    columns = [column for dataset in bench.datasets for column in (dataset, "worst fifth")]
-    lines = ["| | " + " | ".join([*columns, "mean"]) + " |", "|---" * (len(columns) + 2) + "|"]
-    for name in dict.fromkeys(row.name for row in bench.rows):
-        words, means = [], []
-        for dataset in bench.datasets:
-            accuracy = _percent(runs, name, dataset, "accuracy")
-            worst = _percent(runs, name, dataset, "worst20_percent")
-            words += [spread(accuracy) if accuracy else "-", f"{mean(worst):.1f}" if worst else "-"]
-            means += [mean(accuracy)] if accuracy else []
-        whole = f"{mean(means):.1f}" if len(means) == len(bench.datasets) else "-"
-        lines.append(f"| {name} | " + " | ".join(words) + f" | {whole} |")
-    return "\n".join(lines)
+    """The metric on each dataset, what else the bench measures, the paper's figures, the mean over datasets."""
+    sections, notes = layout(bench, runs)
+    parts = []
+    for section in sections:
+        rows = [section.header, *section.lines]
+        head, *body = ["|" + "|".join(f" {word} " if word else " " for word in words) + "|" for words in rows]
+        title = [f"**{section.title}**", ""] if section.title else []
+        parts.append("\n".join([*title, head, "|---" * len(section.header) + "|", *body]))
+    return "\n\n".join([*parts, *notes])
+
+
+_TEX = {
+    "&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "$": r"\$", "{": r"\{", "}": r"\}", "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}", "^": r"\textasciicircum{}", "±": r"$\pm$", DOWN: r"$\downarrow$",
+}  # fmt: skip
+
+
+def _tex(text: str) -> str:
+    return re.sub("|".join(map(re.escape, _TEX)), lambda match: _TEX[match[0]], text)
+
+
+def latex(bench: Bench, runs: Runs) -> str:
+    r"""The same for ``\input``; it needs the package booktabs."""
+    sections, notes = layout(bench, runs)
+    lines = [f"% {bench.about}"]
+    for section in sections:
+        lines += [r"\begin{tabular}{@{}l" + "c" * (len(section.header) - 1) + r"@{}}", r"\toprule"]
+        if section.title:
+            lines += [rf"\multicolumn{{{len(section.header)}}}{{@{{}}l}}{{{_tex(section.title)}}} \\ \midrule"]
+        lines += [" & ".join(map(_tex, section.header)) + r" \\ \midrule"]
+        lines += [" & ".join(map(_tex, words)) + r" \\" for words in section.lines]
+        lines += [r"\bottomrule", r"\end{tabular}", ""]
+    lines += [rf"\par\smallskip {_tex(note)}" for note in notes]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+FIGURES = ("accuracy", "mean_per_class", "worst20_percent", "imbalance_ratio", "pseudo_label_quantity",
+           "pseudo_label_quality")  # fmt: skip
+HASHES = ("split_hash", "settings_hash")
 
 
 def as_csv(runs: Runs) -> str:
-    """A line a run."""
-    measures = ("accuracy", "mean_per_class", "worst20_percent", "imbalance_ratio", "pseudo_label_quantity",
-                "pseudo_label_quality", "seconds", "steps", "split_hash", "selftrain", "torch")  # fmt: skip
+    """A line a run, with all that is needed to repeat it: its settings, hashes, versions and machine."""
+    known = dict.fromkeys(name for run in runs.values() for name in run.get("environment", {}))
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(["row", "method", "dataset", "seed", "evaluated_on", *measures])
-    for cell, run in sorted(runs.items(), key=lambda pair: (pair[0].row.name, pair[0].dataset, pair[0].seed)):
-        head = [cell.row.name, run["method"], cell.dataset, cell.seed, run["evaluated_on"]]
-        writer.writerow([*head, *(run.get(measure) for measure in measures)])
+    writer.writerow(["row", "variant", "method", "dataset", "seed", "evaluated_on", "metric", *FIGURES, "seconds",
+                     "steps", *HASHES, *known, "settings"])  # fmt: skip
+    for cell, run in sorted(runs.items(), key=lambda pair: str(pair[0])):
+        environment = run.get("environment", {})
+        writer.writerow([
+            cell.row.name, cell.variant, run["method"], cell.dataset, cell.seed, run["evaluated_on"], metric_of(run),
+            *(run.get(name) for name in (*FIGURES, "seconds", "steps", *HASHES)),
+            *(environment.get(name) for name in known),
+            json.dumps({"method": cell.row.method, **cell.settings}, sort_keys=True),
+        ])  # fmt: skip
     return file.getvalue()

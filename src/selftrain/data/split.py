@@ -145,9 +145,9 @@ def fold_splits(split: Split, corpus: Corpus, folds: int) -> list[Split]:
     counts = np.bincount(split.labels, minlength=len(corpus.classes))
     if folds < 2 or folds > counts.max():
         raise UserError(
-            f"train.folds={folds}: expected 2 to {counts.max()}, the number of labels of the class that has most."
+            f"folds={folds}: expected 2 to {counts.max()}, the number of labels of the class that has most."
             if counts.max() > 1
-            else f"train.folds={folds}: every class has a single label, and none of them can be held out."
+            else f"folds={folds}: every class has a single label, and none of them can be held out."
         )
     part = np.full(len(split.labels), -1)
     dealt = 0

@@ -21,7 +21,7 @@ from selftrain.distributed import Vote, average_in_place
 from selftrain.engine.observers import Observer
 from selftrain.engine.optim import lr_factor, set_lr
 from selftrain.engine.sharding import optimizer_shared_out, sharded_names, shared_out, whole
-from selftrain.errors import UserError
+from selftrain.errors import DivergedError
 from selftrain.methods.base import Losses, Method
 from selftrain.network import Average, Network, running_statistics
 from selftrain.settings import Settings
@@ -143,7 +143,7 @@ class Loop:
         for observer in self.observers:
             row |= observer.read()
         if not math.isfinite(row.get("loss", 0.0)):
-            raise UserError(
+            raise DivergedError(
                 f"the loss is not finite at step {self.step} ({row['loss']}): lower the learning rate "
                 f"(--set optim.lr={self.settings.optim.lr / 3:.2g}) or clip gradients (--set optim.clip=5)"
                 + (", or bound the worst case (--set method.ce_cap=20)." if "loss_worst" in row else ".")

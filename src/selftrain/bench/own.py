@@ -1,0 +1,70 @@
+"""A bench of one's own: a YAML file with the same fields.
+
+Knows nothing of the benches that come with the package.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from selftrain.bench.spec import Bench, Row, Variant
+from selftrain.errors import UserError, nearest
+
+FIELDS = {
+    "about": str, "datasets": list, "rows": list, "settings": dict, "draws": str, "variants": dict, "by_dataset": dict,
+    "measures": list,
+}  # fmt: skip
+ROW = {"method": str, "settings": dict, "label": str, "against": str}
+
+
+def read_bench(path: Path) -> Bench:
+    try:
+        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"bench {path}: cannot be read ({error.strerror}).") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"bench {path}: not a YAML file ({' '.join(str(error).split())}).") from None
+    _check(tree, FIELDS, f"bench {path}")
+    for name in ("datasets", "rows"):
+        if not tree.get(name):
+            raise UserError(f"bench {path}: {name!r} is missing; a bench has at least 'datasets' and 'rows'.")
+    if tree.get("draws", "one") not in ("one", "each"):
+        raise UserError(f"bench {path}: draws={tree['draws']}: expected one or each.")
+    variants = tuple(Variant(str(name), values or {}) for name, values in (tree.get("variants") or {}).items())
+    optional: dict[str, Any] = {"measures": tuple(tree["measures"])} if "measures" in tree else {}
+    return Bench(
+        about=tree.get("about", str(path)),
+        datasets=tuple(map(str, tree["datasets"])),
+        rows=tuple(_row(row, f"bench {path}: row {row}") for row in tree["rows"]),
+        settings=tree.get("settings") or {},
+        draws=tree.get("draws", "one"),
+        variants=variants or (Variant(),),
+        by_dataset=tree.get("by_dataset") or {},
+        **optional,
+    )
+
+
+def _row(row: Any, where: str) -> Row:
+    if isinstance(row, str):
+        return Row(row)
+    _check(row, ROW, where)
+    if "method" not in row:
+        raise UserError(f"{where}: 'method' is missing.")
+    return Row(**row)
+
+
+def _check(tree: Any, fields: Mapping[str, type], where: str) -> None:
+    if not isinstance(tree, dict):
+        raise UserError(f"{where}: expected fields such as {', '.join(fields)}.")
+    for name, value in tree.items():
+        if name not in fields:
+            raise UserError(
+                f"{where}: there is no field {name!r}.{nearest(str(name), fields)} Known: {', '.join(fields)}."
+            )
+        if value is not None and not isinstance(value, fields[name]):
+            kinds: dict[type, str] = {list: "a list", dict: "names with values", str: "a word"}
+            raise UserError(f"{where}: {name}={value}: expected {kinds[fields[name]]}.")
