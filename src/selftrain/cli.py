@@ -194,7 +194,9 @@ def evaluate(
 
 @app.command()
 def report(
-    runs: Annotated[list[Path], typer.Argument(help="One run folder, or several to put side by side.", metavar="RUN...")],
+    runs: Annotated[
+        list[Path], typer.Argument(help="One run folder, or several to put side by side.", metavar="RUN...")
+    ],
     output: Annotated[
         Path | None,
         typer.Option(

@@ -10,8 +10,8 @@ import numpy as np
 import yaml
 
 NASTY = [
-    '<script>alert("x")</script>', "</script><img src=x onerror=alert(1)>", "it's \"quoted\" & 'so'", "שלום עולם", "🦊 fox",
-    "{{ 7*7 }}", "a\u2028b", "very-long-class-name-without-any-place-to-break-it-anywhere-at-all", "<!-- -->", "plain",
+    '<script>alert("x")</script>', "</script><img src=x onerror=alert(1)>", "it's \"quoted\" & 'so'",
+    "שלום עולם", "🦊 fox", "{{ 7*7 }}", "a\u2028b", "very-long-class-name-without-any-place-to-break-it-anywhere-at-all", "<!-- -->", "plain",
 ]  # fmt: skip
 CIFAR = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 
@@ -120,7 +120,7 @@ def make_run(
     if not old:
         confusion, eval_truth, eval_predicted = [], [], []
         for k in range(K):
-            right = int(round(support * final[k]))
+            right = round(support * float(final[k]))
             wrong = rng.multinomial(support - right, np.ones(3) / 3)
             cells = [(k, right), *(((k + j) % K, int(n)) for j, n in zip((1, 2, K - 1), wrong, strict=True))]
             for p, n in cells:

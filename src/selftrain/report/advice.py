@@ -171,7 +171,9 @@ def _unsettled(run: RunData, _: Sequence[RunData]) -> Iterator[Advice]:
     longer = f"selftrain train … --steps {2 * steps}" if steps else ""
     curve = [value for _, value in run.curve("accuracy")]
     if len(curve) >= 8 and np.mean(curve[-2:]) - np.mean(curve[-len(curve) // 4 - 2 : -2]) > 0.01:
-        yield Advice(2, "It is still learning", "Accuracy still rises at the end. More steps will probably help.", longer)
+        yield Advice(
+            2, "It is still learning", "Accuracy still rises at the end. More steps will probably help.", longer
+        )
     elif (churn := run.last.get("pseudo_churn")) is not None and churn > 0.1:
         yield Advice(
             2,

@@ -85,9 +85,9 @@ def _nice_scale(values: Sequence[float], low: float | None, high: float | None, 
     infinite = any(math.isinf(v) for v in values)
     if log:
         top = max([v for v in finite if v > 0], default=2.0)
-        ticks = [t for t in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 10_000, 100_000) if t <= top * 1.3] or [1]
-        ticks = ticks if len(ticks) <= 5 else [t for t in ticks if str(t)[0] == "1"]
-        return _Scale(1.0, max(top * 1.15, 2.0), True, infinite, [float(t) for t in ticks])
+        fine = [t for t in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 10_000, 100_000) if t <= top * 1.3] or [1]
+        coarse = fine if len(fine) <= 5 else [t for t in fine if str(t)[0] == "1"]
+        return _Scale(1.0, max(top * 1.15, 2.0), True, infinite, [float(t) for t in coarse])
     bottom = low if low is not None else min(finite, default=0.0)
     top = high if high is not None else max(finite, default=1.0)
     if not top > bottom:
@@ -96,7 +96,8 @@ def _nice_scale(values: Sequence[float], low: float | None, high: float | None, 
     step = next(step * m for m in (1, 2, 5, 10) if (top - bottom) / (step * m) <= 4.5)
     bottom = math.floor(bottom / step + 1e-9) * step if low is None else low
     top = math.ceil(top / step - 1e-9) * step if high is None else high
-    ticks, t = [], math.ceil(bottom / step - 1e-9) * step
+    ticks: list[float] = []
+    t = math.ceil(bottom / step - 1e-9) * step
     while t <= top + 1e-9 * step:
         ticks.append(round(t, 12))
         t += step
@@ -364,7 +365,7 @@ def matrix(label: str, run: int, names: Sequence[str], cells: Sequence[tuple[int
     rows = Markup("")
     if K <= 25:
         rows = Markup('<div class="rows" aria-hidden="true">{}</div>').format(
-            Markup("").join(Markup('<span><bdi>{}</bdi></span>').format(name) for name in names)
+            Markup("").join(Markup("<span><bdi>{}</bdi></span>").format(name) for name in names)
         )
     flat = [value for cell in sorted(cells) for value in cell]
     markup = Markup(

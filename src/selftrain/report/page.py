@@ -121,7 +121,14 @@ class _Page:
         section.blocks.append(Block("figure", title, caption, chart, id, **more))
 
     def _curves(
-        self, section: Section, name: str, title: str, caption: str, absent: str = "", skip_zero: bool = False, **how: Any
+        self,
+        section: Section,
+        name: str,
+        title: str,
+        caption: str,
+        absent: str = "",
+        skip_zero: bool = False,
+        **how: Any,
     ) -> bool:
         """A figure over a row's steps of all runs that have it."""
         series = [Series(i, run.name, run.curve(name)) for i, run in enumerate(self.runs)]
@@ -273,9 +280,7 @@ class _Page:
         self._figure(section, f"change{i}", run.name, caption, chart, run=i, key="changes")
         return sentence
 
-    def _class_table(
-        self, section: Section, names: list[str], members: list[tuple[int, RunData]], found: Any
-    ) -> None:
+    def _class_table(self, section: Section, names: list[str], members: list[tuple[int, RunData]], found: Any) -> None:
         before = found[0] if found else None
         others = [(i, run) for i, run in members if before is None or run.per_class != before]
         columns = [(i, run.name, run.per_class or []) for i, run in others or members]
@@ -322,9 +327,7 @@ class _Page:
             self._figure(
                 section, f"parts{i}", run.name, caption, chart, run=i, key="parts" if base is not None else "parts-few"
             )
-            rows = [
-                [run.classes[k], *("–" if v is None else points(v) for v in (data[k], training[k]))] for k in order
-            ]
+            rows = [[run.classes[k], *("–" if v is None else points(v) for v in (data[k], training[k]))] for k in order]
             head = "data bias" if base is not None else "error, labels only"
             section.blocks[-1].extra = {"columns": ["class", head, "training bias"], "rows": rows}
         if section.blocks:
@@ -341,7 +344,7 @@ class _Page:
 
     def training(self) -> Section:
         section = Section("training", "Training", "How it went")
-        share = {"low": 0.0, "high": 1.0}
+        share: dict[str, Any] = {"low": 0.0, "high": 1.0}
         if not any(run.rows for run in self.runs):
             section.say("There is no metrics.jsonl in the run folder, so the way to the result can't be shown.")
             return section
@@ -361,7 +364,9 @@ class _Page:
         )  # fmt: skip
         if not any(run.curve("accuracy") for run in self.runs):
             section.say("Accuracy over training is not known: there was nothing to evaluate on.")
-        self._curves(section, "loss", "Loss", "The sum of all terms, mean since the evaluation before.", form=number, low=0)
+        self._curves(
+            section, "loss", "Loss", "The sum of all terms, mean since the evaluation before.", form=number, low=0
+        )
         terms = dict.fromkeys(name for run in self.runs for name in run.last if name.startswith("loss_"))
         for name in terms:
             word = name.removeprefix("loss_").replace("_", " ")
@@ -371,7 +376,7 @@ class _Page:
 
     def pseudo_labels(self) -> Section:
         section = Section("pseudo", "Pseudo labels", "What it learned from")
-        share = {"low": 0.0, "high": 1.0}
+        share: dict[str, Any] = {"low": 0.0, "high": 1.0}
         if not any(run.curve("pseudo_label_quantity") for run in self.runs):
             if not all(run.method.startswith("supervised") for run in self.runs):
                 section.say("These methods do not pick pseudo labels one by one, so there are none to count.")
@@ -446,11 +451,13 @@ class _Page:
 
     def worst_case(self) -> Section:
         section = Section("worst", "Worst case", "What the worst-case head can still do")
-        share = {"low": 0.0, "high": 1.0}
+        share: dict[str, Any] = {"low": 0.0, "high": 1.0}
         self._curves(
             section, "worst_error", "Worst-case error", "Error rate of the head that fits the labels and errs elsewhere.", **share
         )  # fmt: skip
-        self._curves(section, "worst_loss", "Worst-case loss", "What the features are trained to make small.", form=number)
+        self._curves(
+            section, "worst_loss", "Worst-case loss", "What the features are trained to make small.", form=number
+        )
         self._curves(
             section, "head_agreement", "Agreement of the heads",
             "Share of unlabeled pictures on which the main head and the worst-case head agree.", **share,
@@ -485,7 +492,9 @@ class _Page:
                     "Rows are true classes, columns predicted ones, in the same order. The diagonal is right; "
                     "the stronger a square, the larger its share of the row."
                 )
-                chart = matrix(f"{run.name}: confusion matrix of {len(names)} classes. {caption}", i, names, run.confusion)
+                chart = matrix(
+                    f"{run.name}: confusion matrix of {len(names)} classes. {caption}", i, names, run.confusion
+                )
                 chart.data["names"] = place
                 extra = {"rows": rows, "share": percent(top / wrong) if wrong else "", "wrong": wrong}
                 self._figure(section, f"matrix{i}", run.name, caption, chart, run=i, extra=extra)
@@ -514,7 +523,9 @@ class _Page:
             series, low=0.0, high=1.0, x_name="confidence", x_form=percent, x_range=(0.0, 1.0), diagonal=True,
         )  # fmt: skip
         self._figure(section, "reliability", "Accuracy over confidence", caption, chart)
-        self._curves(section, "ece", "Calibration error over training", "Mean distance of confidence and accuracy.", low=0.0)
+        self._curves(
+            section, "ece", "Calibration error over training", "Mean distance of confidence and accuracy.", low=0.0
+        )
         if told:
             section.text = f"Expected calibration error, the mean distance from the diagonal: {'; '.join(told)}."
         return section
@@ -527,7 +538,9 @@ class _Page:
                 section.say(f"{run.name}: {found.missing}")
             if found.confident:
                 title = f"{run.name}: sure, and wrong"
-                caption = "Test pictures that are told wrong with the highest confidence. Wrong labels show up here, too."
+                caption = (
+                    "Test pictures that are told wrong with the highest confidence. Wrong labels show up here, too."
+                )
                 section.blocks.append(Block("gallery", title, caption, run=i, extra=found.confident))
             if found.likely:
                 title = f"{run.name}: likely mistakes among the unlabeled pictures"

@@ -210,7 +210,8 @@ def _read_rows(path: Path) -> tuple[list[dict[str, Any]], str | None]:
         return [], None
     except (OSError, ValueError) as error:
         raise UserError(f"{path}: cannot be read ({error}).") from None
-    rows, lines = [], text.splitlines()
+    rows: list[dict[str, Any]] = []
+    lines = text.split("\n")[: -1 if text.endswith("\n") else None]
     for number, line in enumerate(lines, 1):
         try:
             row = json.loads(line)
