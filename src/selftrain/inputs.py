@@ -47,6 +47,9 @@ class Inputs(Protocol):
     def clean(self, images: Images, batch: int) -> Iterable[Tensor]:
         """Inputs without chance, for evaluation, in batches."""
 
+    def clean_pool(self, rows: np.ndarray, batch: int) -> Iterable[Tensor]:
+        """The same of these rows of the training pool."""
+
     def whole(self, trained: nn.Module) -> nn.Module:
         """A trained classifier as it is saved and used on new data."""
 
@@ -61,6 +64,10 @@ def make_inputs(settings: Settings, corpus: Corpus, device: torch.device, report
 
 def _flip(settings: Settings, corpus: Corpus) -> bool:
     return corpus.flip if settings.data.flip is None else settings.data.flip
+
+
+def _parts(rows: np.ndarray, batch: int) -> Iterable[np.ndarray]:
+    return (rows[start : start + batch] for start in range(0, len(rows), batch))
 
 
 class PixelInputs:
@@ -95,6 +102,10 @@ class PixelInputs:
         if len(images) * self.card.channels * like.size**2 > LARGEST_CACHED_TEST_SET:
             return fresh
         return self._kept.setdefault(id(images), list(fresh))
+
+    def clean_pool(self, rows: np.ndarray, batch: int) -> Iterable[Tensor]:
+        images, like = self.corpus.images.subset(rows), self.card.preprocessing
+        return clean_batches(images, batch, like.size, self.card.channels, like.interpolation)
 
     def whole(self, trained: nn.Module) -> nn.Module:
         return trained
@@ -131,6 +142,9 @@ class FrozenInputs:
     def clean(self, images: Images, batch: int) -> Iterable[Tensor]:
         return feature_batches(self.extractor.features(images, ("clean",)), batch)
 
+    def clean_pool(self, rows: np.ndarray, batch: int) -> Iterable[Tensor]:
+        return (part for some in _parts(rows, batch) for part in feature_batches(self.features[some], batch))
+
     def whole(self, trained: nn.Module) -> nn.Module:
         return OnFeatures(self.extractor.encoder, trained)
 
@@ -157,6 +171,9 @@ class FeatureArrayInputs:
     def clean(self, images: Images, batch: int) -> Iterable[Tensor]:
         assert isinstance(images, FeatureRows)
         return feature_batches(images.values, batch)
+
+    def clean_pool(self, rows: np.ndarray, batch: int) -> Iterable[Tensor]:
+        return (part for some in _parts(rows, batch) for part in feature_batches(self.rows.values[some], batch))
 
     def whole(self, trained: nn.Module) -> nn.Module:
         return trained

@@ -1,4 +1,4 @@
-"""What a confusion matrix says: accuracy, classes left behind, imbalance of the predictions.
+"""What counts say: of a confusion matrix, of pseudo labels, of confidence against accuracy.
 
 Knows nothing of models or files: counts in, plain numbers out (None where a figure can't be known).
 """
@@ -49,6 +49,59 @@ def imbalance_ratio(confusion: np.ndarray) -> float:
     present = support > 0
     predicted = (confusion[present] / support[present, None]).sum(axis=0)[present]
     return float(predicted.max() / predicted.min()) if predicted.min() > 0 else math.inf
+
+
+def triples(confusion: np.ndarray) -> list[list[int]]:
+    """``[true, predicted, count]`` of every cell that is not 0, row by row."""
+    rows, columns = np.nonzero(confusion)
+    return np.stack([rows, columns, np.asarray(confusion)[rows, columns]], axis=1).astype(int).tolist()
+
+
+BINS = 15
+
+
+def calibration(bins: np.ndarray) -> dict[str, Any]:
+    """Of (bins, 3) counts, sums of confidence and numbers of right predictions, bin by bin of confidence:
+
+    ``calibration``, a list of ``[count, mean confidence, accuracy]`` (None where a bin is empty), and ``ece``, the
+    expected calibration error sum_b n_b/n |accuracy_b - confidence_b|.
+    """
+    bins = np.asarray(bins, dtype=np.float64)
+    n = bins[:, 0].sum()
+    if n == 0:
+        return {"ece": None, "calibration": None}
+    return {
+        "ece": float(np.abs(bins[:, 2] - bins[:, 1]).sum() / n),
+        "calibration": [[int(c), s / c if c else None, r / c if c else None] for c, s, r in bins.tolist()],
+    }
+
+
+def pseudo_label_measures(seen: Any, kept: Any, right: Any) -> dict[str, Any]:
+    """Quantity (kept / seen) and quality (right / kept) of pseudo labels from their counts by true class.
+
+    Overall, of each class, and on the worst classes: those of which the smallest share was seen with a label that is
+    kept and right. A class of which none was seen (or, for its quality, none kept) has no figure.
+    """
+    counts = np.array([seen, kept, right], dtype=np.float64)
+    present = counts[0] > 0
+    order = np.flatnonzero(present)[np.argsort(counts[2, present] / counts[0, present], kind="stable")]
+
+    def figures(rows: np.ndarray, suffix: str = "") -> dict[str, float | None]:
+        n_seen, n_kept, n_right = counts[:, rows].sum(axis=1).tolist()
+        return {
+            f"quantity{suffix}": n_kept / n_seen if n_seen else None,
+            f"quality{suffix}": n_right / n_kept if n_kept else None,
+        }
+
+    one_by_one = [figures(np.array([k])) for k in range(counts.shape[1])]
+    return {
+        **figures(order),
+        "quantity_per_class": [one["quantity"] for one in one_by_one],
+        "quality_per_class": [one["quality"] for one in one_by_one],
+        **figures(order[:10], "_worst10"),
+        **figures(order[:20], "_worst20"),
+        **figures(order[: max(1, math.ceil(0.2 * len(order)))], "_worst20_percent"),
+    }
 
 
 def as_json(value: Any) -> Any:

@@ -295,6 +295,16 @@ def frozen(*modules: nn.Module) -> Iterator[None]:
 
 
 @contextmanager
+def overheard(module: nn.Module, notes: dict[str, Tensor], name: str) -> Iterator[None]:
+    """Inside, what the module gives is noted under ``name``, without gradient."""
+    hook = module.register_forward_hook(lambda _, given, out: notes.update({name: out.detach()}))
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+@contextmanager
 def evaluating(model: nn.Module) -> Iterator[None]:
     """Inside, the model is in evaluation mode; its mode is restored afterwards."""
     modes = [(module, module.training) for module in model.modules()]

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 CONFIG, SPLIT, METRICS, RESULTS, LOG = "config.yaml", "split.json", "metrics.jsonl", "results.json", "log.txt"
 CHECKPOINTS, MODEL = "checkpoints", "model"
+OUTPUTS, REFERENCE = "outputs.npz", "reference.json"
 
 
 class Run:

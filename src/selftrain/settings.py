@@ -147,6 +147,10 @@ class TrainSettings:
     """CPU threads; 0: as torch sees fit"""
     accelerator: Literal["auto", "cpu", "cuda", "mps"] = "auto"
     """where to compute"""
+    logger: Literal["none", "tensorboard", "wandb"] = "none"
+    """where figures go beside metrics.jsonl; needs the extra of the same name"""
+    folds: int = 0
+    """train so many more times, each with a part of the labels held out, to estimate accuracy without a test set"""
 
 
 @dataclass(frozen=True)
@@ -240,7 +244,7 @@ RANGES: dict[str, tuple[float, float]] = {
     "optim.clip": (0, math.inf), "optim.ema": (0, 0.999999),
     "train.steps": (1, 10**12), "train.batch": (2, 10**7), "train.unlabeled_batch": (2, 10**7),
     "train.eval_every": (1, math.inf), "train.checkpoint_every": (1, math.inf), "train.eval_batch": (1, 10**7),
-    "train.threads": (0, 1024),
+    "train.threads": (0, 1024), "train.folds": (0, 1000),
 }  # fmt: skip
 
 

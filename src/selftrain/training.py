@@ -22,27 +22,30 @@ import torch
 from torch import nn
 
 from selftrain import __version__
+from selftrain.collapse import alarm, new_alarms
 from selftrain.console import Reporter
 from selftrain.data.features import FeatureRows
 from selftrain.data.images import ArrayImages, Images
 from selftrain.data.sources import DATASETS, Corpus, corpus_from_arrays, load_corpus
-from selftrain.data.split import Split, load_split, make_split, save_split
+from selftrain.data.split import Split, fold_splits, load_split, make_split, save_split
 from selftrain.data.stream import Stream, batches
 from selftrain.engine.checkpoint import load_checkpoint, not_a_checkpoint, save_checkpoint
-from selftrain.engine.evaluate import confusion_matrix
+from selftrain.engine.evaluate import tally
+from selftrain.engine.loggers import RowLogger, check_logger
 from selftrain.engine.loop import Loop
-from selftrain.engine.observers import LossMeter, PseudoLabelQuality
+from selftrain.engine.observers import observers_of
 from selftrain.engine.optim import make_optimizers
 from selftrain.engine.runtime import make_fabric
 from selftrain.errors import UserError
 from selftrain.files import write_json, write_text
 from selftrain.inputs import make_inputs
 from selftrain.methods import Method, make_method, spell_method
-from selftrain.metrics import as_json, summarise
+from selftrain.metrics import as_json, calibration, summarise
 from selftrain.model import save_model
 from selftrain.network import Classifier, Committee, Network, Task
 from selftrain.options import flatten
-from selftrain.run import CHECKPOINTS, CONFIG, LOG, METRICS, MODEL, RESULTS, SPLIT, Run
+from selftrain.outputs import evaluated_outputs, never_predicted, pool_outputs, save_outputs
+from selftrain.run import CHECKPOINTS, CONFIG, LOG, METRICS, MODEL, OUTPUTS, RESULTS, SPLIT, Run
 from selftrain.settings import Settings, dump_settings, make_settings, read_config, with_values
 
 
@@ -142,7 +145,14 @@ def train(
             include_labeled=chosen.data.include_labeled,
             validation_per_class=chosen.data.validation_per_class,
         )
-    return _Training(chosen, the_method, corpus, split, reporter).run(folder, resume)
+    if chosen.train.folds:
+        fold_splits(split, corpus, chosen.train.folds)  # whether there are labels enough is better said now
+    run = _Training(chosen, the_method, corpus, split, reporter).run(folder, resume)
+    if chosen.train.folds:
+        from selftrain.bias import cross_validate  # which trains, too
+
+        cross_validate(run.folder, reporter, folds=chosen.train.folds, data=arrays, method=own)
+    return run
 
 
 def settle(given: Mapping[str, Any], method: Method | None = None) -> tuple[Settings, Method]:
@@ -207,7 +217,7 @@ def _unchanged(saved: dict[str, Any], given: Mapping[str, Any], folder: Path, me
     asked, _ = settle({**saved, **given}, method)
     started = make_settings(saved["regime"], saved)
     before, now = flatten(asdict(started)), flatten(asdict(asked))
-    free = ("data.workers", "train.threads", "data.root", "data.path", "data.labels")
+    free = ("data.workers", "train.threads", "train.logger", "train.folds", "data.root", "data.path", "data.labels")
     for name in before:
         if before[name] != now[name] and name not in free:
             raise UserError(
@@ -258,6 +268,7 @@ class _Training:
         self.method, self.corpus, self.split, self.reporter = method, corpus, split, reporter
         self.settings = _fit_to_images(settings, corpus)
         train = self.settings.train
+        check_logger(train.logger)
         if train.threads:
             torch.set_num_threads(train.threads)
         self.fabric = make_fabric(train)
@@ -305,11 +316,11 @@ class _Training:
 
     def evaluate(self, model: nn.Module) -> dict[str, Any]:
         if self.test is None:
-            return summarise(np.zeros((1, 1)))
+            return {**summarise(np.zeros((1, 1))), "predicted": None, **calibration(np.zeros((1, 3)))}
         batches = self.inputs.clean(self.test, self.settings.train.eval_batch)
         with self.fabric.autocast():
-            confusion = confusion_matrix(model, batches, self.test_labels, len(self.corpus.classes), self.fabric.device)
-        return {**summarise(confusion), "predicted": confusion.sum(axis=0).tolist()}
+            confusion, bins = tally(model, batches, self.test_labels, len(self.corpus.classes), self.fabric.device)
+        return {**summarise(confusion), "predicted": confusion.sum(axis=0).tolist(), **calibration(bins)}
 
     def run(self, folder: Path | None, resume: bool) -> Run:
         settings = self.settings
@@ -321,10 +332,7 @@ class _Training:
             method=self.method,
             net=self.net,
             optimizers=make_optimizers(self.net, settings.optim, self.method),
-            observers=[
-                LossMeter(device),
-                PseudoLabelQuality(self._hidden_truth(), device),
-            ],
+            observers=observers_of(self._hidden_truth(), len(self.corpus.classes), device),
             evaluate=self.evaluate,
             pool=self.stream.pool,
         )
@@ -351,10 +359,19 @@ class _Training:
             if remark := self.method.remarks.get(settings.regime):
                 self.reporter.say(f"{self.method.name}: {remark}")
 
+            logger = RowLogger(settings.train.logger, folder, self.corpus.classes, loop.step, asdict(settings))
+            present = np.bincount(self.test_labels, minlength=len(self.corpus.classes)) > 0
+
             def on_row(row: dict[str, Any]) -> None:
+                row["alarms"] = [self.corpus.classes[k] for k in new_alarms(loop.rows, present.tolist())]
                 with (folder / METRICS).open("a", encoding="utf-8") as metrics:
                     metrics.write(json.dumps(as_json(row), allow_nan=False) + "\n")
+                logger.log(row)
                 self.reporter.say(_in_words(row, loop.steps))
+                if row["alarms"]:
+                    self.reporter.warn(
+                        alarm(row["alarms"], self.method, f"step {row['step']}", "not predicted any more")
+                    )
                 bar.note(f"loss {row['loss']:.3f}")
 
             def on_checkpoint(state: dict[str, Any]) -> None:
@@ -367,7 +384,8 @@ class _Training:
         if loop.step < loop.steps:
             self.reporter.say(f"stopped at step {loop.step}; go on with --resume --out {folder}")
             raise KeyboardInterrupt
-        results = self._results(loop, name)
+        logger.close()
+        results = self._results(loop, name) | self._outputs(folder, loop)
         about = {"method": name, "regime": settings.regime}
         card = self.card
         if not isinstance(loop.predictor, Classifier) or isinstance(loop.predictor.h, Committee):
@@ -396,10 +414,28 @@ class _Training:
         write_text(folder / METRICS, "".join(lines))
         self.reporter.log = folder / LOG
 
+    def _outputs(self, folder: Path, loop: Loop) -> dict[str, Any]:
+        """Write what the model says of each picture, and give back what that adds up to."""
+        classes, batch, device = self.corpus.classes, self.settings.train.eval_batch, self.fabric.device
+        model, inputs = loop.predictor, self.inputs
+        with self.fabric.autocast():
+            pool, of_pool = pool_outputs(model, self.net, inputs, self.corpus, self.split, batch, device)
+            held_out, of_held_out = evaluated_outputs(
+                model, inputs, self.test, self.test_labels, len(classes), batch, device
+            )
+        save_outputs(folder / OUTPUTS, pool | held_out)
+        figures = of_pool | of_held_out
+        dead = [classes[k] for k in never_predicted(figures, len(classes))]
+        if dead:
+            self.reporter.warn(alarm(dead, self.method, "at the end", "never predicted"))
+        prior = np.bincount(self.split.labels, minlength=len(classes)).tolist()
+        return {**figures, "alarms": dead, "labeled_prior": prior, "cross_validated": None}
+
     def _results(self, loop: Loop, name: str) -> dict[str, Any]:
         settings, last = self.settings, loop.rows[-1]
         measures = ("accuracy", "mean_per_class", "per_class", "worst10", "worst20", "worst20_percent",
-                    "imbalance_ratio", "pseudo_label_quantity", "pseudo_label_quality")  # fmt: skip
+                    "imbalance_ratio", "pseudo_label_quantity", "pseudo_label_quality", "ece",
+                    "calibration")  # fmt: skip
         return {
             "method": name,
             "dataset": self.corpus.name,

@@ -102,7 +102,7 @@ def test_psi_receives_the_reversed_and_scaled_gradient_of_the_worst_case(preset:
     psi = list(net.psi.parameters())
     reversed_ = torch.autograd.grad(method.objective(net, labeled, unlabeled).terms["worst"], psi)
     l, u = net.encode(method.views, labeled, unlabeled)
-    plain = torch.autograd.grad(0.4 * method.E(net, l, u, method.base.label(net, net.h, u)), psi)
+    plain = torch.autograd.grad(0.4 * method.E(net, l, u, method.base.label(net, net.h, u), {}), psi)
     for g, h in zip(reversed_, plain, strict=True):
         torch.testing.assert_close(g, -c * h)
 
@@ -202,7 +202,7 @@ def test_the_cap_bounds_what_a_sample_can_give_the_worst_head() -> None:
         f_hat = PseudoLabels(
             torch.ones(len(unlabeled), dtype=torch.int64), torch.ones(len(unlabeled), dtype=torch.bool)
         )
-        values.append(method.E(net, l, u, f_hat).item())
+        values.append(method.E(net, l, u, f_hat, {}).item())
     assert values[0] < -50
     assert values[1] == pytest.approx(-5.0)
 

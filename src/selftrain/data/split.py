@@ -20,7 +20,7 @@ from selftrain.data.sources import Corpus
 from selftrain.errors import UserError
 from selftrain.files import replacing
 
-__all__ = ["Split", "load_split", "make_split", "save_split"]
+__all__ = ["Split", "fold_splits", "load_split", "make_split", "save_split", "with_all_labels"]
 
 ALL_OTHERS = "all others"
 
@@ -122,6 +122,52 @@ def make_split(
         labels_per_class=labels_per_class,
         include_labeled=include_labeled,
     )
+
+
+def with_all_labels(split: Split, corpus: Corpus) -> Split:
+    """The same split with every label of a benchmark known, but for those held out."""
+    known = np.flatnonzero(corpus.labels >= 0)
+    return _assemble(
+        corpus,
+        np.setdiff1d(known, split.validation),
+        split.validation,
+        seed=split.seed,
+        labels_per_class=None,
+        include_labeled=split.include_labeled,
+    )
+
+
+def fold_splits(split: Split, corpus: Corpus, folds: int) -> list[Split]:
+    """Splits that hold out one part of the few labels after another, so that each is held out once.
+
+    Every class is spread evenly over the parts. A class with a single label keeps it: nothing can be said of it.
+    """
+    counts = np.bincount(split.labels, minlength=len(corpus.classes))
+    if folds < 2 or folds > counts.max():
+        raise UserError(
+            f"train.folds={folds}: expected 2 to {counts.max()}, the number of labels of the class that has most."
+            if counts.max() > 1
+            else f"train.folds={folds}: every class has a single label, and none of them can be held out."
+        )
+    part = np.full(len(split.labels), -1)
+    dealt = 0
+    for k in np.flatnonzero(counts > 1):
+        mine = np.flatnonzero(split.labels == k)
+        order = np.argsort(np.random.PCG64(np.random.SeedSequence([split.seed, int(k)])).random_raw(len(mine)))
+        part[mine[order]] = (dealt + np.arange(len(mine))) % folds
+        dealt += len(mine)
+    return [
+        _assemble(
+            corpus,
+            split.labeled[part != i],
+            split.labeled[part == i],
+            seed=split.seed,
+            labels_per_class=None,
+            include_labeled=split.include_labeled,
+            unlabeled=np.setdiff1d(split.unlabeled, split.labeled[part == i]),
+        )
+        for i in range(folds)
+    ]
 
 
 def _draw(corpus: Corpus, k: int, seed: int) -> NDArray[np.int64]:

@@ -1,16 +1,18 @@
-"""A classifier over a set of pictures: probabilities, or a confusion matrix.
+"""A classifier over a set of pictures: probabilities, counts of right and wrong, or what it says of each picture.
 
 Knows nothing of training or of where the pictures come from.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from typing import NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from selftrain.metrics import BINS
 from selftrain.network import evaluating
 
 
@@ -22,16 +24,60 @@ def probabilities(model: nn.Module, batches: Iterable[Tensor], device: torch.dev
         yield p
 
 
-def confusion_matrix(
-    model: nn.Module, batches: Iterable[Tensor], labels: np.ndarray, classes: int, device: torch.device
-) -> np.ndarray:
-    """Counts of (true, predicted) classes, added up on the device; labels of -1 are passed over."""
+class Tally(NamedTuple):
+    """What a classifier does on labeled pictures, counted."""
+
+    confusion: np.ndarray
+    """(K, K) true classes by row, predicted ones by column"""
+    bins: np.ndarray
+    """(15, 3) pictures, sum of confidences, right ones, by confidence: 0 to 1/15, to 2/15, ..."""
+
+
+def tally(model: nn.Module, batches: Iterable[Tensor], labels: np.ndarray, classes: int, device: torch.device) -> Tally:
+    """Counts over a set, added up on the device; labels of -1 are passed over."""
     truth = torch.from_numpy(labels).to(device)
     counts = torch.zeros(classes * classes, dtype=torch.int64, device=device)
+    bins = torch.zeros(3, BINS, dtype=torch.float64, device=device if device.type != "mps" else "cpu")
     start = 0
     for p in probabilities(model, batches, device):
         y = truth[start : start + len(p)]
         start += len(p)
         known = y >= 0
-        counts += torch.bincount(y[known] * classes + p.argmax(dim=1)[known], minlength=classes * classes)
-    return counts.view(classes, classes).cpu().numpy()
+        confidence, predicted = p.amax(dim=1), p.argmax(dim=1)
+        counts += torch.bincount(y[known] * classes + predicted[known], minlength=classes * classes)
+        values = torch.stack([torch.ones_like(confidence), confidence, (predicted == y).float()])[:, known]
+        place = (torch.ceil(confidence[known] * BINS).long() - 1).clamp(0, BINS - 1)
+        bins.index_add_(1, place.to(bins.device), values.to(bins))
+    return Tally(counts.view(classes, classes).cpu().numpy(), bins.T.cpu().numpy())
+
+
+def confusion_matrix(
+    model: nn.Module, batches: Iterable[Tensor], labels: np.ndarray, classes: int, device: torch.device
+) -> np.ndarray:
+    """Counts of (true, predicted) classes; labels of -1 are passed over."""
+    return tally(model, batches, labels, classes, device).confusion
+
+
+def answers(model: nn.Module, batches: Iterable[Tensor], device: torch.device) -> dict[str, np.ndarray]:
+    """Of each picture: the class ``predicted``, the ``confidence`` in it (float16), and the ``runner_up``."""
+    parts: dict[str, list[Tensor]] = {"predicted": [], "confidence": [], "runner_up": []}
+    for p in probabilities(model, batches, device):
+        first = p.argmax(dim=1)
+        second = p.scatter(1, first[:, None], -1.0).argmax(dim=1)
+        for part, value in zip(parts.values(), (first.int(), p.amax(dim=1).half(), second.int()), strict=True):
+            part.append(value.cpu())
+    return {name: torch.cat(part).numpy() for name, part in parts.items() if part}
+
+
+def heads_answers(
+    psi: nn.Module, heads: Mapping[str, nn.Module], batches: Iterable[Tensor], device: torch.device
+) -> dict[str, np.ndarray]:
+    """The class that each of several heads on one psi predicts for each picture."""
+    parts: dict[str, list[Tensor]] = {name: [] for name in heads}
+    everything = nn.ModuleList([psi, *heads.values()])
+    for batch in batches:
+        with torch.inference_mode(), evaluating(everything):
+            z = psi(batch.to(device, non_blocking=True))
+            for name, head in heads.items():
+                parts[name].append(head(z).argmax(dim=1).int().cpu())
+    return {name: torch.cat(part).numpy() for name, part in parts.items() if part}

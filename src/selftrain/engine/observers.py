@@ -1,7 +1,8 @@
-"""What watches a run: averages of the losses, pseudo labels against hidden truth.
+"""What watches a run: averages of the losses, pseudo labels against hidden truth, how they change, how heads differ.
 
 Observers read and never change training. They add up on the device and are read out at evaluations only: no host sync
-in the hot loop. Hidden truth lives here and nowhere else.
+in the hot loop. Hidden truth lives here and nowhere else. Reading, and saving their state, sums over all ranks, so all
+ranks do it together.
 """
 
 from __future__ import annotations
@@ -12,6 +13,8 @@ import torch
 from torch import Tensor
 
 from selftrain.batch import Unlabeled
+from selftrain.distributed import all_rows, all_sum, rank, ranks
+from selftrain.functional import pseudo_cross_entropy
 from selftrain.methods.base import Losses
 
 
@@ -27,6 +30,41 @@ class Observer(Protocol):
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
 
+def observers_of(truth: Tensor, classes: int, device: torch.device) -> list[Observer]:
+    """All that watch a run; ``truth`` is that of the unlabeled set, in its order, -1 where nobody knows."""
+    return [
+        LossMeter(device),
+        PseudoLabelQuality(truth, device, classes),
+        PseudoLabelChurn(len(truth), device, classes),
+        OtherHeads(device),
+    ]
+
+
+def _exact(device: torch.device) -> torch.dtype:
+    return torch.float32 if device.type == "mps" else torch.float64
+
+
+class _Sums:
+    """Numbers that are added up over steps and ranks. A saved state holds the sums of all ranks; rank 0 takes it up."""
+
+    def __init__(self, size: int, device: torch.device, dtype: torch.dtype | None = None):
+        self.sums = torch.zeros(size, dtype=dtype or _exact(device), device=device)
+
+    def taken(self) -> list[Any]:
+        """The sums of all ranks; then they are 0."""
+        values: list[Any] = all_sum(self.sums).tolist()
+        self.sums.zero_()
+        return values
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"sums": all_sum(self.sums).clone()}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.sums.copy_(state["sums"])
+        if rank() > 0:
+            self.sums.zero_()
+
+
 class LossMeter:
     """The mean of the total loss and of each term."""
 
@@ -37,51 +75,145 @@ class LossMeter:
 
     def on_step(self, losses: Losses, unlabeled: Unlabeled) -> None:
         self.steps += 1
-        for name, value in {"loss": losses.total, **losses.terms}.items():
-            name = name if name == "loss" else f"loss_{name}"
-            value = value.detach().float()
-            self.sums[name] = self.sums[name] + value if name in self.sums else value
+        for name, value in losses.terms.items():
+            if name not in self.sums:
+                self.sums[name] = torch.zeros((), dtype=_exact(self.device), device=self.device)
+            self.sums[name] += value.detach()
 
     def read(self) -> dict[str, Any]:
-        means = {name: float(value) / max(self.steps, 1) for name, value in self.sums.items()}
+        n = max(self.steps, 1) * ranks()
+        means = {f"loss_{name}": float(all_sum(value)) / n for name, value in self.sums.items()}
         self.sums, self.steps = {}, 0
-        return means
+        return {"loss": sum(means.values()), **means} if means else {}
 
     def state_dict(self) -> dict[str, Any]:
-        return {"sums": self.sums, "steps": self.steps}
+        return {"sums": {name: all_sum(value).clone() for name, value in self.sums.items()}, "steps": self.steps}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.sums = {name: value.to(self.device) for name, value in state["sums"].items()}
+        mine = 1.0 if rank() == 0 else 0.0
+        self.sums = {name: value.to(self.device) * mine for name, value in state["sums"].items()}
         self.steps = state["steps"]
 
 
-class PseudoLabelQuality:
-    """Quantity: the share of pseudo labels kept. Quality: how many of those are right, where truth is known."""
+class PseudoLabelQuality(_Sums):
+    """Pseudo labels seen, kept and right, by class. Quantity: the share kept. Quality: how many of those are right."""
 
-    def __init__(self, truth: Tensor, device: torch.device) -> None:
-        self.truth = truth.to(device)  # of the unlabeled set, in its order; -1 where nobody knows
-        self.counts = torch.zeros(4, dtype=torch.float64, device=device)  # seen, kept, kept with truth, right
+    def __init__(self, truth: Tensor, device: torch.device, classes: int) -> None:
+        # by predicted class: 2 K numbers, not kept and kept; then by true class: 3 (K + 1), not kept, kept, kept and
+        # right, with what nobody knows as a class of its own
+        super().__init__(2 * classes + 3 * (classes + 1), device, torch.int64)
+        self.K = classes
+        self.truth = torch.where(truth >= 0, truth, classes).to(device)
+        self.known = bool((truth >= 0).any())
 
     def on_step(self, losses: Losses, unlabeled: Unlabeled) -> None:
         if losses.pseudo is None:
             return
-        truth = self.truth[unlabeled.index]
-        keep = losses.pseudo.keep
-        judged = keep & (truth >= 0)
-        right = judged & (losses.pseudo.y == truth)
-        seen = torch.full((), len(keep), device=keep.device)
-        self.counts += torch.stack([seen, keep.sum(), judged.sum(), right.sum()])
+        K, truth, y, keep = self.K, self.truth[unlabeled.index], losses.pseudo.y, losses.pseudo.keep.long()
+        exists = (y >= 0).long()
+        what = keep * (1 + (y == truth).long())
+        place = torch.cat([keep * K + y * exists, 2 * K + what * (K + 1) + truth])
+        self.sums.index_add_(0, place, torch.cat([exists, torch.ones_like(exists)]))
 
     def read(self) -> dict[str, Any]:
-        seen, kept, judged, right = self.counts.tolist()
-        self.counts.zero_()
+        K, values = self.K, self.taken()
+        other, kept, by_truth = values[:K], values[K : 2 * K], torch.tensor(values[2 * K :]).view(3, K + 1)
+        seen_true, kept_true, right = (by_truth[i:, :K].sum(dim=0).tolist() for i in range(3))
+        seen, judged = int(by_truth.sum()), sum(kept_true)
+        known = self.known and seen > 0
         return {
-            "pseudo_label_quantity": kept / seen if seen else None,
-            "pseudo_label_quality": right / judged if judged else None,
+            "pseudo_label_quantity": int(by_truth[1:].sum()) / seen if seen else None,
+            "pseudo_label_quality": sum(right) / judged if judged else None,
+            "pseudo_predicted": [a + b for a, b in zip(other, kept, strict=True)] if seen else None,
+            "pseudo_kept": kept if seen else None,
+            "pseudo_kept_true": kept_true if known else None,
+            "pseudo_right": right if known else None,
+            "pseudo_seen_true": seen_true if known else None,
         }
 
+
+class PseudoLabelChurn:
+    """How many unlabeled samples have another pseudo label, kept or not, than when they were last seen."""
+
+    EVERY = 256
+    """steps between which labels are set aside, to be compared with the last ones all at once"""
+
+    def __init__(self, samples: int, device: torch.device, classes: int) -> None:
+        kind = torch.int16 if classes < 2**15 else torch.int32
+        self.last = torch.full((samples,), -1, dtype=kind, device=device)  # the same on all ranks
+        self.counts = torch.zeros(2, dtype=torch.int64, device=device)  # seen before, changed
+        self.waiting: list[Tensor] = []
+
+    def on_step(self, losses: Losses, unlabeled: Unlabeled) -> None:
+        if losses.pseudo is None:
+            return
+        self.waiting.append(torch.stack([unlabeled.index, losses.pseudo.y]))  # copies: the batch may be gone by then
+        if len(self.waiting) == self.EVERY:
+            self._compare()
+
+    def _compare(self) -> None:
+        """Each label with the one before it, whichever rank saw that."""
+        if not self.waiting:
+            return
+        order = torch.cat([torch.full_like(pair[0], i) for i, pair in enumerate(self.waiting)])
+        rows = all_rows(torch.cat([torch.cat(self.waiting, dim=1), order[None]]).T)
+        self.waiting = []
+        rows = rows[rows[:, 1] >= 0]  # a sample without any label, yet
+        if ranks() > 1:
+            rows = rows[rows[:, 2].argsort(stable=True)]
+        index, y, _ = rows[rows[:, 0].argsort(stable=True)].unbind(dim=1)
+        again = torch.zeros_like(index, dtype=torch.bool)
+        again[1:] = index[1:] == index[:-1]
+        before = torch.where(again, y.roll(1), self.last[index].long())
+        known = before >= 0
+        self.counts += torch.stack([known.sum(), (known & (before != y)).sum()])
+        newest = ~again.roll(-1)
+        self.last[index[newest]] = y[newest].to(self.last.dtype)
+
+    def read(self) -> dict[str, Any]:
+        self._compare()
+        before, changed = self.counts.tolist()
+        self.counts.zero_()
+        return {"pseudo_churn": changed / before if before else None}
+
     def state_dict(self) -> dict[str, Any]:
-        return {"counts": self.counts}
+        self._compare()
+        return {"last": self.last, "counts": self.counts}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.waiting = []
+        self.last.copy_(state["last"])
         self.counts.copy_(state["counts"])
+
+
+class OtherHeads(_Sums):
+    """How far the worst-case head h' departs from the pseudo labels, and how often h_pseudo agrees with them.
+
+    From what a method notes: the logits of ``h_worst`` and ``h_pseudo`` on the unlabeled batch, as they see it in
+    training, and h' s loss on labeled data, ``L_worst``.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        super().__init__(6, device)  # labels h' was asked about, not shared; its loss, steps; labels of h, shared
+
+    def on_step(self, losses: Losses, unlabeled: Unlabeled) -> None:
+        notes, f_hat = losses.notes, losses.pseudo
+        if f_hat is None:
+            return
+        exists = f_hat.y >= 0
+        if "h_worst" in notes:
+            logits = notes["h_worst"]
+            wrong = exists & (logits.argmax(dim=1) != f_hat.y)
+            loss = pseudo_cross_entropy(logits, f_hat._replace(target=None)) - notes["L_worst"]  # Eq. 7
+            self.sums[:4] += torch.stack([exists.sum(), wrong.sum(), loss, torch.ones_like(loss)])
+        if "h_pseudo" in notes and len(notes["h_pseudo"]) == len(exists):  # else the base has mixed the samples
+            shared = exists & (notes["h_pseudo"].argmax(dim=1) == f_hat.y)
+            self.sums[4:] += torch.stack([exists.sum(), shared.sum()])
+
+    def read(self) -> dict[str, Any]:
+        asked, wrong, loss, steps, labels, shared = self.taken()
+        return {
+            "worst_error": wrong / asked if asked else None,
+            "worst_loss": loss / steps if steps and asked else None,
+            "head_agreement": shared / labels if labels else None,
+        }

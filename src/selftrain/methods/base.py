@@ -18,12 +18,16 @@ from selftrain.functional import PseudoLabels, cross_entropy
 from selftrain.network import Network
 from selftrain.options import check_fields, field_types
 
+Notes = dict[str, Tensor]
+
 
 class Losses(NamedTuple):
     """What a call of an objective gives: the weighted terms whose sum is minimised, and the pseudo labels made."""
 
     terms: dict[str, Tensor]
     pseudo: PseudoLabels | None = None
+    notes: Notes = {}  # noqa: RUF012 -- nobody adds to it
+    """what was computed on the way and may interest observers, without gradient: logits of other heads, for example"""
 
     @property
     def total(self) -> Tensor:
@@ -31,12 +35,12 @@ class Losses(NamedTuple):
 
     @classmethod
     def sum(cls, several: Iterable[Losses]) -> Losses:
-        """Those of several networks, term by term; the pseudo labels are those of the first."""
+        """Those of several networks, term by term; pseudo labels and notes are those of the first."""
         first, *others = several
         terms = {
             name: torch.stack([term, *(o.terms[name] for o in others)]).sum() for name, term in first.terms.items()
         }
-        return Losses(terms, first.pseudo) if others else first
+        return first._replace(terms=terms) if others else first
 
     def backward(self) -> None:
         self.total.backward()

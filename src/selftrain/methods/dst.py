@@ -15,8 +15,8 @@ from torch import Tensor, nn
 
 from selftrain import functional as st
 from selftrain.batch import Labeled, Unlabeled, Views
-from selftrain.methods.base import Losses, Wrapper
-from selftrain.network import Network, frozen, mlp_head, still_statistics
+from selftrain.methods.base import Losses, Notes, Wrapper
+from selftrain.network import Network, frozen, mlp_head, overheard, still_statistics
 from selftrain.options import UNSET
 
 # The paper's equations and the code its authors released differ; both are here by name.
@@ -114,24 +114,23 @@ class DST(Wrapper):
         if turn == "worst":  # max over h' alone, Eq. 6
             with torch.no_grad(), still_statistics(net.psi):
                 l, u = self.base.encode(net, self.views, labeled, unlabeled)
-            return Losses({"worst": self.eta * self.E(net, l, u, self.base.label(net, net.h, u))})
+            return Losses({"worst": self.eta * self.E(net, l, u, self.base.label(net, net.h, u), {})})
         l, u = self.base.encode(net, self.views, labeled, unlabeled)
         f_hat = self.base.label(net, net.h, u)
         h_pseudo = net.h if self.pseudo_head == "none" else net.parts["h_pseudo"]
-        terms = {
-            "labeled": self.base.supervise(net, net.h, l),
-            "unlabeled": self.base.weight(net) * self.base.imitate(net, h_pseudo, u, f_hat),  # Eq. 5
-        }
+        terms, notes = {"labeled": self.base.supervise(net, net.h, l)}, Notes()
+        with overheard(h_pseudo, notes, "h" if h_pseudo is net.h else "h_pseudo"):
+            terms["unlabeled"] = self.base.weight(net) * self.base.imitate(net, h_pseudo, u, f_hat)  # Eq. 5
         if self.worst and turn == "all":  # psi and h' in one backward pass: the gradient turns round on its way to psi
             reverse = partial(st.reverse_gradient, c=self.coefficient(net))
-            terms["worst"] = self.eta * self.E(net, l.map(reverse), u.map(reverse), f_hat)
+            terms["worst"] = self.eta * self.E(net, l.map(reverse), u.map(reverse), f_hat, notes)
         elif self.worst:  # min over psi with h' fixed, Eq. 7
             with frozen(net.parts["h_worst"]):
-                terms["worst"] = -self.coefficient(net) * self.eta * self.E(net, l, u, f_hat)
+                terms["worst"] = -self.coefficient(net) * self.eta * self.E(net, l, u, f_hat, notes)
         self.base.record(net, l, u, f_hat)
-        return Losses(terms, f_hat)
+        return Losses(terms, f_hat, notes)
 
-    def E(self, net: Network, l: Labeled, u: Unlabeled, f_hat: st.PseudoLabels) -> Tensor:  # noqa: N802
+    def E(self, net: Network, l: Labeled, u: Unlabeled, f_hat: st.PseudoLabels, notes: Notes) -> Tensor:  # noqa: N802
         """What h' minimises: wrong on labeled data, or in agreement with f_hat on unlabeled data."""
         h_worst, exists = net.parts["h_worst"], f_hat.y >= 0
         y = l.y if self.worst_labels == "true" else net.h(l.weak).argmax(dim=1)
@@ -139,8 +138,10 @@ class DST(Wrapper):
         logits = h_worst(u[self.worst_view])
         mistake = self.worst_loss == "mistake"
         agreement = st.mistake_loss(logits, f_hat) if mistake else -st.pseudo_cross_entropy(logits, f_hat, self.ce_cap)
+        wrong = st.cross_entropy(h_worst(l.weak), y)
+        notes |= {"h_worst": logits.detach(), "L_worst": wrong.detach()}
         # as long as the base has made no label there is no worst case
-        return (self.eta_prime * st.cross_entropy(h_worst(l.weak), y) + agreement) * exists.any()
+        return (self.eta_prime * wrong + agreement) * exists.any()
 
     def coefficient(self, net: Network) -> Tensor:
         """c at the current step."""
