@@ -11,7 +11,9 @@ import yaml
 
 NASTY = [
     '<script>alert("x")</script>', "</script><img src=x onerror=alert(1)>", "it's \"quoted\" & 'so'",
-    "שלום עולם", "🦊 fox", "{{ 7*7 }}", "a\u2028b", "very-long-class-name-without-any-place-to-break-it-anywhere-at-all", "<!-- -->", "plain",
+    "שלום עולם",
+    "🦊 fox", "{{ 7*7 }}", "a\u2028b", "very-long-class-name-without-any-place-to-break-it-anywhere-at-all",
+    "<!-- -->", "plain",
 ]  # fmt: skip
 CIFAR = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 

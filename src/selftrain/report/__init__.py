@@ -38,7 +38,8 @@ def write_report(
         gave and took.
     """
     from selftrain.report.page import render
-    from selftrain.report.reading import REFERENCE, read_runs
+    from selftrain.report.reading import read_runs
+    from selftrain.run import REFERENCE
 
     places = [Path(folder) for folder in folders]
     if not places:

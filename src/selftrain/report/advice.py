@@ -75,8 +75,11 @@ def _remedy(run: RunData) -> tuple[str, str]:
 def _unfinished(run: RunData, _: Sequence[RunData]) -> Iterator[Advice]:
     if not run.finished:
         yield Advice(
-            2, "Let it finish", f"The run stopped at step {run.last['step']:,}.", f"selftrain train --resume --out {run.folder}"
-        )  # fmt: skip
+            2,
+            "Let it finish",
+            f"The run stopped at step {run.last['step']:,}.",
+            f"selftrain train --resume --out {run.folder}",
+        )
 
 
 def dying_classes(run: RunData) -> list[str]:
@@ -138,7 +141,7 @@ def _falling(run: RunData, _: Sequence[RunData]) -> Iterator[Advice]:
         yield Advice(
             2,
             "Pseudo labels get worse",
-            f"Of the pseudo labels in use {percent(max(curve))} were right at best, and {percent(curve[-1])} at the end: "
+            f"Of the pseudo labels in use {percent(max(curve))} were right at best, {percent(curve[-1])} at the end: "
             f"the run learns from its own mistakes. {text}",
             command,
         )
@@ -150,7 +153,7 @@ def _few_pseudo(run: RunData, _: Sequence[RunData]) -> Iterator[Advice]:
         yield Advice(
             2,
             "Few pseudo labels are used",
-            f"Only {percent(quantity)} of the unlabeled pictures pass the threshold at the end. Lower it, or train longer.",
+            f"Only {percent(quantity)} of the unlabeled pictures pass the threshold. Lower it, or train longer.",
             "selftrain train … --set method.base.tau=0.6" if run.method.startswith("dst") else "",
         )
 
@@ -161,8 +164,8 @@ def _noisy_pseudo(run: RunData, _: Sequence[RunData]) -> Iterator[Advice]:
         yield Advice(
             2,
             "Many pseudo labels are wrong",
-            f"{percent(quantity)} of the unlabeled pictures are learned from, and {percent(1 - quality)} of those labels "
-            "are wrong. A higher threshold (tau) keeps fewer and better ones; more labels help more.",
+            f"{percent(quantity)} of the unlabeled pictures are learned from, and {percent(1 - quality)} of those "
+            "labels are wrong. A higher threshold (tau) keeps fewer and better ones; more labels help more.",
         )
 
 
@@ -204,8 +207,8 @@ def _heads(run: RunData, _: Sequence[RunData]) -> Iterator[Advice]:
         yield Advice(
             1,
             "The worst case still disagrees",
-            f"The main head and the worst-case head agree on {percent(agreement)} of the unlabeled pictures. Where they "
-            "do not, a label would tell the model most.",
+            f"The main head and the worst-case head agree on {percent(agreement)} of the unlabeled pictures. Where "
+            "they do not, a label would tell the model most.",
         )
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any
 
 from markupsafe import Markup
@@ -129,12 +130,12 @@ def _apart(places: list[float], gap: float) -> list[float]:
     """The same places, moved as little as needed to lie a gap apart, in their order."""
     order = sorted(range(len(places)), key=places.__getitem__)
     moved = places[:]
-    for before, after in zip(order, order[1:], strict=False):
+    for before, after in pairwise(order):
         moved[after] = max(moved[after], moved[before] + gap)
     over = moved[order[-1]] - 98 if order else 0
     if over > 0:
         moved[order[-1]] -= over
-        for after, before in zip(order[::-1], order[-2::-1], strict=False):
+        for after, before in pairwise(order[::-1]):
             moved[before] = min(moved[before], moved[after] - gap)
     return moved
 

@@ -6,6 +6,7 @@ Knows nothing of training: a figure's runs come from the bench ``figure/<name>``
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -93,12 +94,22 @@ def _run_folders(folders: Sequence[Path]) -> list[Path]:
         if (folder / CONFIG).exists():
             found.append(folder)
             continue
-        inside = sorted(path.parent for path in folder.rglob(CONFIG)) if folder.is_dir() else []
+        inside = _runs_below(folder)
         if not inside:
             reason = "there is no run folder in it" if folder.is_dir() else "no such folder"
             raise UserError(f"{folder}: not a run folder, nor a folder of runs ({reason}).")
-        found += [path for path in inside if (path / "metrics.jsonl").exists()]
+        found += sorted(inside)
     return list(dict.fromkeys(found))
+
+
+def _runs_below(folder: Path) -> list[Path]:
+    """Run folders in a folder; what lies inside a run (its reference) belongs to it."""
+    found = []
+    for path, below, files in os.walk(folder):
+        if CONFIG in files:
+            found.append(Path(path))
+            below.clear()
+    return found
 
 
 # --- whose runs they are
@@ -390,46 +401,72 @@ def _quality(groups: Groups) -> Sheet:
 
 FIGURES: dict[str, PaperFigure] = {
     "data-sampling": PaperFigure(
-        "effect of data sampling: accuracy of some categories, learned from different labeled draws", "Effect of data sampling", _bars
+        "effect of data sampling: accuracy of some categories, learned from different labeled draws",
+        "Effect of data sampling",
+        _bars,
     ),
     "pretrained": PaperFigure(
-        "effect of pre-trained representations: accuracy of some categories on different features", "Effect of pre-trained representations", _bars
+        "effect of pre-trained representations: accuracy of some categories on different features",
+        "Effect of pre-trained representations",
+        _bars,
     ),
     "algorithm": PaperFigure(
-        "effect of the self-training algorithm: FixMatch takes from poor categories, DST does not", "Effect of self-training algorithm", _bars
+        "effect of the self-training algorithm: FixMatch takes from poor categories, DST does not",
+        "Effect of self-training algorithm",
+        _bars,
     ),
     "per-class-error": PaperFigure(
-        "error rate in every class: labels only, FixMatch, DST", "Error rate of pseudo labels in any classes", _error_by_class
+        "error rate in every class: labels only, FixMatch, DST",
+        "Error rate of pseudo labels in any classes",
+        _error_by_class,
     ),
     "accuracy": PaperFigure("accuracy over training", "Top-1 accuracy, train from scratch", _over_training, "accuracy"),
     "pseudo-labels": PaperFigure(
-        "quantity and quality of pseudo labels, over all and on the worst classes", "The quantity and quality of pseudo labels",
-        lambda groups: _pseudo_panels(groups, True), "pseudo_label_quantity",
+        "quantity and quality of pseudo labels, over all and on the worst classes",
+        "The quantity and quality of pseudo labels",
+        lambda groups: _pseudo_panels(groups, True),
+        "pseudo_label_quantity",
     ),
     "worst-case": PaperFigure(
-        "convergence of the worst case: error rate and loss of h'", "Empirical error rate and loss", _worst_case, "worst_error"
+        "convergence of the worst case: error rate and loss of h'",
+        "Empirical error rate and loss",
+        _worst_case,
+        "worst_error",
     ),
     "stability": PaperFigure(
-        "training stability at threshold 0.7: accuracy over training on several datasets", "Failure cases of FixMatch", _over_training,
+        "training stability at threshold 0.7: accuracy over training on several datasets",
+        "Failure cases of FixMatch",
+        _over_training,
         "accuracy",
     ),
     "per-category": PaperFigure(
-        "accuracy of each category: FixMatch, DST without the worst case, DST", "Top-1 accuracy of each category", _each_category
+        "accuracy of each category: FixMatch, DST without the worst case, DST",
+        "Top-1 accuracy of each category",
+        _each_category,
     ),
     "label-amount": PaperFigure(
-        "accuracy over the number of labels a class", "Ablation on the amount of labeled data", _label_amount, "accuracy"
+        "accuracy over the number of labels a class",
+        "Ablation on the amount of labeled data",
+        _label_amount,
+        "accuracy",
     ),
     "pseudo-labels-other": PaperFigure(
-        "quantity, quality and imbalance of pseudo labels on other pre-trained features", "Analysis on the behavior of pseudo labels",
-        lambda groups: _pseudo_panels(groups, False), "pseudo_label_quantity",
+        "quantity, quality and imbalance of pseudo labels on other pre-trained features",
+        "Analysis on the behavior of pseudo labels",
+        lambda groups: _pseudo_panels(groups, False),
+        "pseudo_label_quantity",
     ),
     "dynamic-thresholds": PaperFigure(
-        "quality of pseudo labels against methods with dynamic thresholds", "Quality of pseudo labels: dynamic threshold", _quality,
+        "quality of pseudo labels against methods with dynamic thresholds",
+        "Quality of pseudo labels: dynamic threshold",
+        _quality,
         "pseudo_label_quality",
     ),
     "multi-head": PaperFigure(
-        "quality of pseudo labels against methods with several heads or views", "Quality of pseudo labels: multi-view training", _quality,
+        "quality of pseudo labels against methods with several heads or views",
+        "Quality of pseudo labels: multi-view training",
+        _quality,
         "pseudo_label_quality",
     ),
-}  # fmt: skip
+}
 """In the order of the paper. Its other figures are drawings without data; see docs/figures.md."""

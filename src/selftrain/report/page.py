@@ -1,6 +1,6 @@
 """One self-contained HTML page from one run or several: what the numbers say, section by section.
 
-Knows nothing of training: it reads run folders. Whatever a run does not hold is left out, with a sentence that says why.
+Knows nothing of training: it reads run folders. What a run does not hold is left out, with a sentence that says why.
 """
 
 from __future__ import annotations
@@ -20,7 +20,16 @@ from markupsafe import Markup
 from selftrain import __version__
 from selftrain.report.advice import Advice, advise, classes_word, dying_classes, listed
 from selftrain.report.charts import (
-    Chart, Series, change_chart, line_chart, matrix, number, percent, points, ratio, stacked_chart,
+    Chart,
+    Series,
+    change_chart,
+    line_chart,
+    matrix,
+    number,
+    percent,
+    points,
+    ratio,
+    stacked_chart,
 )  # fmt: skip
 from selftrain.report.examples import Examples, find_examples
 from selftrain.report.reading import RunData, reference_of, training_bias
@@ -195,7 +204,7 @@ class _Page:
             ("Accuracy", "pictures that are told right", cells(percent, "accuracy")),
             ("Mean over classes", "each class counts the same", cells(percent, "mean_per_class")),
             ("Weakest fifth of classes", "mean accuracy of those that do worst", cells(percent, "worst20_percent")),
-            ("Imbalance ratio", "predictions of the favourite class for one of the least", cells(ratio, "imbalance_ratio")),
+            ("Imbalance ratio", "favourite against least favourite class", cells(ratio, "imbalance_ratio")),
             ("Pseudo labels used", "share above the threshold, at the end", cells(percent, "pseudo_label_quantity")),
             ("Pseudo labels right", "share of the used ones", cells(percent, "pseudo_label_quality")),
             ("Calibration error", "how far confidence is from accuracy", cells(percent, "ece")),
@@ -355,7 +364,8 @@ class _Page:
             ]  # fmt: skip
             section.title = f"{' and '.join(drops)} ended below the best point on the way" if drops else "How it went"
         self._curves(
-            section, "worst20_percent", "Weakest fifth of the classes", "Mean accuracy of the classes that do worst.", **share
+            section, "worst20_percent", "Weakest fifth of the classes", "Mean accuracy of the classes that do worst.",
+            **share,
         )  # fmt: skip
         self._curves(
             section, "imbalance_ratio", "Imbalance ratio of the predictions",
@@ -382,11 +392,13 @@ class _Page:
                 section.say("These methods do not pick pseudo labels one by one, so there are none to count.")
             return section
         self._curves(
-            section, "pseudo_label_quantity", "Quantity", "Share of unlabeled pictures whose pseudo label is used.", **share
+            section, "pseudo_label_quantity", "Quantity", "Share of unlabeled pictures whose pseudo label is used.",
+            **share,
         )  # fmt: skip
         self._curves(
             section, "pseudo_label_quality", "Quality", "Share of the used pseudo labels that are right.",
-            "How many pseudo labels are right can't be known: nobody knows the classes of the unlabeled pictures.", **share,
+            "How many pseudo labels are right can't be known: nobody knows the classes of the unlabeled pictures.",
+            **share,
         )  # fmt: skip
         worst = [Series(i, run.name, _worst_quality(run)) for i, run in enumerate(self.runs)]
         if worst := [s for s in worst if s.points]:
@@ -442,8 +454,8 @@ class _Page:
             section.blocks[-1].extra = {"columns": ["class", "of the labels", "of the predictions"], "rows": ordered}
         if section.blocks:
             section.text = (
-                "This needs no ground truth. If your labeled pictures are as mixed as the unlabeled ones, the two shares "
-                "should be alike; a class that falls towards zero is dying."
+                "This needs no ground truth. If your labeled pictures are as mixed as the unlabeled ones, the two "
+                "shares should be alike; a class that falls towards zero is dying."
             )
         elif any(not run.outputs for run in self.runs):
             section.say("These runs did not keep their predictions on the unlabeled pictures (older versions did not).")
@@ -453,7 +465,8 @@ class _Page:
         section = Section("worst", "Worst case", "What the worst-case head can still do")
         share: dict[str, Any] = {"low": 0.0, "high": 1.0}
         self._curves(
-            section, "worst_error", "Worst-case error", "Error rate of the head that fits the labels and errs elsewhere.", **share
+            section, "worst_error", "Worst-case error", "How often the head that fits the labels errs elsewhere.",
+            **share,
         )  # fmt: skip
         self._curves(
             section, "worst_loss", "Worst-case loss", "What the features are trained to make small.", form=number
@@ -464,8 +477,8 @@ class _Page:
         )  # fmt: skip
         if section.blocks:
             section.text = (
-                "A head looks for the most harmful labels that still fit the labeled pictures; the features move away from "
-                "them. A worst-case error that rises first and falls later is as it should be."
+                "A head looks for the most harmful labels that still fit the labeled pictures; the features move away "
+                "from them. A worst-case error that rises first and falls later is as it should be."
             )
         elif any(run.method.startswith("dst") for run in self.runs):
             section.say("This run did not keep the worst-case error (older versions did not).")
@@ -517,7 +530,10 @@ class _Page:
                 section.say("These runs did not keep confidences (older versions did not).")
             return section
         told = [f"{run.name}: {percent(e)}" for run in self.runs if (e := run.value("ece")) is not None]
-        caption = "Accuracy of pictures with about the same confidence. On the diagonal, confidence can be taken at its word; below it, the model is too sure of itself."
+        caption = (
+            "Accuracy of pictures with about the same confidence. On the diagonal, confidence can be taken at its "
+            "word; below it, the model is too sure of itself."
+        )
         chart = line_chart(
             f"Accuracy over confidence. Expected calibration error: {'; '.join(told)}.",
             series, low=0.0, high=1.0, x_name="confidence", x_form=percent, x_range=(0.0, 1.0), diagonal=True,

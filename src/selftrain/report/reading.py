@@ -21,9 +21,8 @@ import yaml
 from selftrain.errors import UserError
 from selftrain.files import read_json
 from selftrain.options import flatten
-from selftrain.run import CONFIG, METRICS, RESULTS, SPLIT
+from selftrain.run import CONFIG, METRICS, OUTPUTS, REFERENCE, RESULTS, SPLIT
 
-OUTPUTS, REFERENCE = "outputs.npz", "reference.json"
 Curve = list[tuple[int, float]]
 Array = np.ndarray[Any, Any]
 
@@ -229,7 +228,7 @@ def _read_arrays(path: Path) -> dict[str, Array]:
     if not path.exists():
         return {}
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             return {name: file[name] for name in file.files}
     except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
         raise UserError(f"{path}: cannot be read ({error}).") from None
