@@ -41,6 +41,7 @@ def make_run(
     reference: bool = False,
     finished: bool = True,
     seed: int = 0,
+    config: str | None = None,
 ) -> Path:
     """``old``: only what runs wrote before the report existed. ``names``: of the pictures that were evaluated."""
     classes = classes or CIFAR
@@ -51,11 +52,12 @@ def make_run(
     dst = method.startswith("dst")
     support = 50 if K <= 50 else 20
     folder.mkdir(parents=True)
-    config = {
+    usual = {
         "method": method, "regime": "frozen", "seed": seed, "data": {"path": data, "labels_per_class": 4, "size": 128},
         "network": {"backbone": "lite0"}, "optim": {"lr": 0.01}, "train": {"steps": 100 * evaluations},
     }  # fmt: skip
-    (folder / "config.yaml").write_text(yaml.safe_dump(config, allow_unicode=True), encoding="utf-8")
+    text = config or yaml.safe_dump(usual, allow_unicode=True)
+    (folder / "config.yaml").write_text(text, encoding="utf-8")
     labeled = [{"path": f"train/{k}/{i}.png", "label": name} for k, name in enumerate(classes) for i in range(4)]
     split = {
         "hash": f"hash-{K}", "dataset": Path(data).name, "classes": classes, "labeled": labeled,

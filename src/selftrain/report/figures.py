@@ -119,16 +119,20 @@ _FREE = ("seed", "data.path", "data.root", "data.workers", "data.check", "data.c
 
 
 def pick(name: str, figure: PaperFigure, runs: Sequence[RunData]) -> dict[str, dict[str, list[RunData]]]:
-    """The runs of a figure's bench by dataset and row: equal in all settings, or else in those that the row names."""
+    """The runs of a figure by dataset and row.
+
+    Those of its bench are equal to a row's cell in all settings. Where there are none (other data, another backbone),
+    runs count whose method, and whatever else the row is about, agree.
+    """
     from selftrain.bench import BENCHES
 
     bench = BENCHES[f"figure/{name}"]
-    for alike in (_same_settings, _same_row):
+    known = [run for run in runs if any(row.get(figure.needs) is not None for row in run.rows)]
+    for alike in (_cells, _rows):
         groups: dict[str, dict[str, list[RunData]]] = {}
         for row in bench.rows:
-            for run in runs:
-                if alike(bench, row, run) and any(r.get(figure.needs) is not None for r in run.rows):
-                    groups.setdefault(run.dataset, {}).setdefault(row.name, []).append(run)
+            for run in alike(bench, row, known):
+                groups.setdefault(run.dataset, {}).setdefault(row.name, []).append(run)
         if groups:
             return groups
     wanted = ", ".join(row.name for row in bench.rows)
@@ -145,17 +149,27 @@ def _settled(settings: Mapping[str, Any]) -> dict[str, Any]:
     return flatten(asdict(settle(settings)[0]))
 
 
-def _same_settings(bench: Bench, row: Row, run: RunData) -> bool:
+def _cells(bench: Bench, row: Row, runs: Sequence[RunData]) -> list[RunData]:
     wanted = _settled({"method": row.method, **bench.settings, **row.settings})
-    return all(run.config.get(key, value) == value for key, value in wanted.items() if key not in _FREE)
+    fixed = {key: value for key, value in wanted.items() if key not in _FREE}
+    return [
+        run
+        for run in runs
+        if run.dataset in bench.datasets and all(run.config.get(key, value) == value for key, value in fixed.items())
+    ]
 
 
-def _same_row(bench: Bench, row: Row, run: RunData) -> bool:
-    """On data and with a backbone of the user's own, the method and what the row is about must agree."""
+def _rows(bench: Bench, row: Row, runs: Sequence[RunData]) -> list[RunData]:
     own = {key: value for key, value in row.settings.items() if key.startswith("method.")}
     others = {key: value for key, value in row.settings.items() if key not in own}
-    wanted = _settled({"method": row.method, "regime": run.config["regime"], **own})["method"]
-    return run.config.get("method") == wanted and all(run.config.get(k) == v for k, v in others.items())
+    regimes = {run.config["regime"] for run in runs}
+    methods = {regime: _settled({"method": row.method, "regime": regime, **own})["method"] for regime in regimes}
+    return [
+        run
+        for run in runs
+        if run.config.get("method") == methods[run.config["regime"]]
+        and all(run.config.get(key) == value for key, value in others.items())
+    ]
 
 
 # --- drawing
