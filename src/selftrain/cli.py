@@ -195,8 +195,9 @@ def evaluate(
 @app.command()
 def report(
     runs: Annotated[
-        list[Path], typer.Argument(help="One run folder, or several to put side by side.", metavar="RUN...")
-    ],
+        list[Path] | None,
+        typer.Argument(help="One run folder, or several to put side by side.", metavar="RUN...", show_default=False),
+    ] = None,
     output: Annotated[
         Path | None,
         typer.Option(
@@ -228,12 +229,12 @@ def report(
     if figure:
         from selftrain.report.figures import draw_figures
 
-        for path in draw_figures(figure, runs, output):
+        for path in draw_figures(figure, runs or [], output):
             reporter.say(f"figure: {path}")
         return
     from selftrain.report import write_report
 
-    reporter.say(f"report: {write_report(runs, output, reference=reference, reporter=reporter)}")
+    reporter.say(f"report: {write_report(runs or [], output, reference=reference, reporter=reporter)}")
 
 
 class Engine(str, Enum):

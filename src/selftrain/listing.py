@@ -93,7 +93,7 @@ def _figures(pattern: str | None) -> Iterator[Table]:
     for name in _wanted(list(FIGURES), pattern, "figures"):
         figure = FIGURES[name]
         about = f"{figure.about} (the paper's “{figure.paper}”)"
-        table.add_row(name, escape(about), escape(f"{bench_command(name)}\n{figure_command(name)}"))
+        table.add_row(name, escape(about), escape(f"{bench_command(name)}\n{figure_command(name)}".strip()))
     table.caption = "DATA: the folder that holds the datasets; RUNS: a folder for run folders, one for all figures"
     yield table
 

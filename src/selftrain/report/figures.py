@@ -34,6 +34,9 @@ INK, SOFT, LINES = "#1d1f23", "#5b6068", "#e2dfd8"
 COLOURS = ("#5b6068", "#0b62c4", "#b84e08", "#7a3fd6", "#00786a", "#b0286e", "#6b5b00", "#00718f")
 MARKS = ("o", "s", "^", "D", "v", "P", "h", "X")
 DASHES: tuple[Any, ...] = ("-", (0, (5, 2)), "-", (0, (2, 1.4)), (0, (7, 2, 1.5, 2)), (0, (4, 1.5)), "-", (0, (1, 1)))
+OF_METHOD = {"labels only": 0, "FixMatch": 1, "DST(FixMatch)": 2, "DST without worst case": 3, "FlexMatch": 4,
+             "DST(FlexMatch)": 5, "Dash": 6, "Co-training": 4, "Tri-training": 6}  # fmt: skip
+"""so that a method looks the same in every figure"""
 FEW = 7
 """categories that the paper picks at random where there are many"""
 
@@ -43,18 +46,19 @@ class PaperFigure:
     about: str
     paper: str
     """its caption there, in short"""
-    draw: Callable[[Groups], Sheet]
+    draw: Callable[..., Sheet]
+    """from the runs of each dataset; from nothing where it needs none"""
     needs: str = "per_class"
-    """a field of metrics.jsonl without which nothing can be drawn"""
+    """a field of metrics.jsonl without which nothing can be drawn; empty: no runs are needed"""
 
 
 def bench_command(name: str) -> str:
-    """What makes the runs of a figure at CPU scale."""
-    return f"selftrain bench figure/{name} --root DATA --seeds 1 --out RUNS"
+    """What makes the runs of a figure at CPU scale; empty where it needs none."""
+    return f"selftrain bench figure/{name} --root DATA --seeds 1 --out RUNS" if FIGURES[name].needs else ""
 
 
 def figure_command(name: str) -> str:
-    return f"selftrain report RUNS --figure {name} -o {name}"
+    return f"selftrain report {'RUNS ' if FIGURES[name].needs else ''}--figure {name} -o {name}"
 
 
 def find_figure(name: str) -> PaperFigure:
@@ -67,12 +71,14 @@ def find_figure(name: str) -> PaperFigure:
 def draw_figures(names: Sequence[str], folders: Sequence[Path], out: Path | None = None) -> list[Path]:
     """Write each figure as PNG and SVG; the folders are runs, or hold runs (as the folder of a bench does)."""
     chosen = [(name, find_figure(name)) for name in names]
+    for name, figure in chosen:
+        if figure.needs and not folders:
+            raise UserError(f"--figure {name}: name its runs. Make them with: {bench_command(name)}")
     runs = [read_run(folder) for folder in _run_folders(folders)]
     written = []
     for name, figure in chosen:
         stem = _stem(name, out, len(names))
-        groups = pick(name, figure, runs)
-        sheet = figure.draw(groups)
+        sheet = figure.draw(pick(name, figure, runs)) if figure.needs else figure.draw()
         for suffix in (".png", ".svg"):
             path = stem.with_name(stem.name + suffix)
             _save(sheet, path)
@@ -180,6 +186,7 @@ def _sheet(columns: int, width: float = 3.4, height: float = 2.9) -> tuple[Sheet
 
     sheet = Sheet(figsize=(width * columns, height), layout="constrained")
     sheet.patch.set_facecolor("white")
+    sheet.get_layout_engine().set(w_pad=0.09, h_pad=0.09)
     axes = np.atleast_1d(np.asarray(sheet.subplots(1, columns), dtype=object)).ravel().tolist()
     for ax in axes:
         ax.spines[["top", "right"]].set_visible(False)
@@ -200,6 +207,11 @@ def _save(sheet: Sheet, path: Path) -> None:
         kind = path.suffix.removeprefix(".")
         metadata = {"Date": None} if kind == "svg" else {"Software": None}
         sheet.savefig(temporary, format=kind, dpi=110, metadata=metadata)
+
+
+def _look(label: str, k: int) -> int:
+    """The place of a line's colour, dash and mark."""
+    return OF_METHOD.get(label.rpartition(", ")[0] or label, OF_METHOD.get(label, k % 8))
 
 
 def _title(ax: Axes, words: str) -> None:
@@ -237,16 +249,17 @@ def _lines(ax: Axes, group: Group, of: Callable[[RunData], list[tuple[int, float
         if not len(steps):
             continue
         finite = np.isfinite(mean)
-        style: dict[str, Any] = {"color": COLOURS[k % 8], "linestyle": DASHES[k % 8], "linewidth": 1.8}
-        ax.plot(steps[finite], scale * mean[finite], label=label, marker=MARKS[k % 8], markersize=3.5, **style)
+        k = _look(label, k)
+        style: dict[str, Any] = {"color": COLOURS[k], "linestyle": DASHES[k], "linewidth": 1.8}
+        ax.plot(steps[finite], scale * mean[finite], label=label, marker=MARKS[k], markersize=3.5, **style)
         if len(runs) > 1:
             ax.fill_between(
                 steps[finite], scale * (mean - spread)[finite], scale * (mean + spread)[finite],
-                color=COLOURS[k % 8], alpha=0.15, linewidth=0,
+                color=COLOURS[k], alpha=0.15, linewidth=0,
             )  # fmt: skip
         if (~finite).any():  # on a line of its own above all others
             ax.plot(
-                steps[~finite], np.full((~finite).sum(), 0.98), MARKS[k % 8], color=COLOURS[k % 8], markersize=4,
+                steps[~finite], np.full((~finite).sum(), 0.98), MARKS[k], color=COLOURS[k], markersize=4,
                 transform=ax.get_xaxis_transform(), clip_on=False, fillstyle="none",
             )  # fmt: skip
     ax.set_xlabel("step", fontsize=8.5, color=SOFT)
@@ -278,7 +291,8 @@ def _bars(groups: Groups) -> Sheet:
         width = 0.82 / len(group)
         for k, (label, runs) in enumerate(group.items()):
             places = [i + (k - (len(group) - 1) / 2) * width for i in range(len(chosen))]
-            ax.bar(places, 100 * _per_class(runs)[chosen], width * 0.92, label=label, color=COLOURS[k % 8])
+            colour = COLOURS[_look(label, k)]
+            ax.bar(places, 100 * _per_class(runs)[chosen], width * 0.92, label=label, color=colour)
         names = [run.classes[c] for c in chosen]
         turned = max(map(len, names)) > 7
         ax.set_xticks(range(len(chosen)), names, rotation=30 if turned else 0, ha="right" if turned else "center")
@@ -294,10 +308,11 @@ def _error_by_class(groups: Groups) -> Sheet:
     sheet, axes = _sheet(len(groups), 6.8 if len(groups) == 1 else 5.0, 3.2)
     for ax, (dataset, group) in zip(axes, groups.items(), strict=True):
         order = np.argsort(1 - _per_class(next(iter(group.values()))), kind="stable")
-        for k, (label, runs) in enumerate(group.items()):
+        for i, (label, runs) in enumerate(group.items()):
+            k = _look(label, i)
             ax.plot(
-                np.arange(1, len(order) + 1), 100 * (1 - _per_class(runs)[order]), label=label, color=COLOURS[k % 8],
-                linestyle=DASHES[k % 8], marker=MARKS[k % 8], markersize=4, linewidth=1.8,
+                np.arange(1, len(order) + 1), 100 * (1 - _per_class(runs)[order]), label=label, color=COLOURS[k],
+                linestyle=DASHES[k], marker=MARKS[k], markersize=4, linewidth=1.8, clip_on=False,
             )  # fmt: skip
         first = next(iter(group))
         ax.set_xlabel(f"classes, from the best to the worst of “{first}”", fontsize=8.5, color=SOFT)
@@ -314,7 +329,7 @@ def _each_category(groups: Groups) -> Sheet:
     sheet, axes = _sheet(len(group), 3.1, 2.7)
     for k, (ax, (label, runs)) in enumerate(zip(axes, group.items(), strict=True)):
         values = 100 * np.sort(_per_class(runs))
-        ax.bar(np.arange(1, len(values) + 1), values, 0.9, color=COLOURS[k + 1])
+        ax.bar(np.arange(1, len(values) + 1), values, 0.9, color=COLOURS[_look(label, k + 1)])
         ax.axhline(values.mean(), color=INK, linewidth=1, linestyle=(0, (3, 2)))
         ax.text(1, values.mean() + 2, f"mean {values.mean():.1f}", fontsize=8, color=INK)
         ax.set_ylim(0, 104)
@@ -357,6 +372,9 @@ def _pseudo_panels(groups: Groups, worst: bool) -> Sheet:
     _title(axes[1], "(b) quality, %")
     _lines(axes[2], group, _pseudo_imbalance, scale=1.0)
     axes[2].set_yscale("log")
+    for which in (axes[2].yaxis.set_major_formatter, axes[2].yaxis.set_minor_formatter):
+        which(lambda value, _: f"{value:g}" if f"{value:.0e}"[0] in "125" else "")
+    axes[2].tick_params(axis="y", which="minor", labelsize=8, colors=SOFT)
     _title(axes[2], "(c) imbalance ratio I")
     if any(math.isinf(v) for runs in group.values() for run in runs for _, v in _pseudo_imbalance(run)):
         axes[2].text(1.0, 1.0, "hollow marks: ∞", transform=axes[2].transAxes, ha="right", va="bottom", fontsize=7.5)
@@ -389,7 +407,8 @@ def _label_amount(groups: Groups) -> Sheet:
             method = label.rpartition(", ")[0]
             accuracy = float(np.mean([run.value("accuracy") for run in runs]))
             methods.setdefault(method, []).append((runs[0].labels_per_class or 0, accuracy))
-        for k, (method, found) in enumerate(methods.items(), 1):
+        for i, (method, found) in enumerate(methods.items(), 1):
+            k = _look(method, i)
             x, y = np.array(sorted(found)).T
             ax.plot(x, 100 * y, label=method, color=COLOURS[k], linestyle=DASHES[k], marker=MARKS[k], linewidth=1.8)
         ax.set_xscale("log")
@@ -399,6 +418,16 @@ def _label_amount(groups: Groups) -> Sheet:
         ax.set_xlabel("labels a class", fontsize=8.5, color=SOFT)
         ax.set_ylabel("accuracy, %", fontsize=8.5, color=SOFT)
         _title(ax, dataset)
+    _legend(sheet, axes[0])
+    return sheet
+
+
+def _hyperplanes() -> Sheet:
+    """What the worst case is, on points in the plane."""
+    from selftrain.report.concept import three_panels
+
+    sheet, axes = _sheet(3, 3.3, 3.5)
+    three_panels(axes, classes=(COLOURS[1], COLOURS[2]), ink=INK, worst=COLOURS[3], soft=SOFT)
     _legend(sheet, axes[0])
     return sheet
 
@@ -433,6 +462,12 @@ FIGURES: dict[str, PaperFigure] = {
         "error rate in every class: labels only, FixMatch, DST",
         "Error rate of pseudo labels in any classes",
         _error_by_class,
+    ),
+    "hyperplanes": PaperFigure(
+        "what the worst case is, on points in the plane: hyperplanes of few labels, the worst one, features that move",
+        "Concept explanations",
+        _hyperplanes,
+        "",
     ),
     "accuracy": PaperFigure("accuracy over training", "Top-1 accuracy, train from scratch", _over_training, "accuracy"),
     "pseudo-labels": PaperFigure(
@@ -483,4 +518,4 @@ FIGURES: dict[str, PaperFigure] = {
         "pseudo_label_quality",
     ),
 }
-"""In the order of the paper. Its other figures are drawings without data; see docs/figures.md."""
+"""In the order of the paper. What is left are drawings of architectures: docs/draw_methods.py makes those."""
