@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from selftrain.bench import BENCHES
@@ -15,18 +16,21 @@ from selftrain.bench.grid import cells_of
 from selftrain.cli import main
 from selftrain.errors import UserError
 from selftrain.listing import tables
+from selftrain.report import concept
 from selftrain.report.figures import FIGURES, _mean_curve, draw_figures, find_figure, pick
 from selftrain.report.reading import RunData, read_run
 from selftrain.settings import dump_settings
 from selftrain.training import settle
 from tests.report.made import make_run
 
+OF_RUNS = [name for name, figure in FIGURES.items() if figure.needs]
+
 
 @pytest.fixture(scope="module")
 def bench_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Made-up runs where the benches of all figures would leave theirs; equal cells are one run."""
     out = tmp_path_factory.mktemp("bench")
-    for name in FIGURES:
+    for name in OF_RUNS:
         for cell in cells_of(BENCHES[f"figure/{name}"], 1):
             folder = cell.folder(out)
             if not folder.exists():
@@ -44,7 +48,7 @@ def runs(bench_folder: Path) -> list[RunData]:
     return [read_run(path.parent) for path in bench_folder.rglob("config.yaml")]
 
 
-@pytest.mark.parametrize("name", FIGURES)
+@pytest.mark.parametrize("name", OF_RUNS)
 def test_each_figure_is_drawn_from_its_own_runs(
     bench_folder: Path, runs: list[RunData], tmp_path: Path, name: str
 ) -> None:
@@ -116,7 +120,33 @@ def test_every_figure_is_listed_with_its_commands() -> None:
     (table,) = tables("figures", None)
     names, _, commands = ([*column.cells] for column in table.columns)
     assert names == list(FIGURES)
+    assert {f"figure/{name}" for name in OF_RUNS} == {name for name in BENCHES if name.startswith("figure/")}
     for name, text in zip(names, commands, strict=True):
-        assert f"selftrain bench figure/{name} " in str(text)
+        assert (f"selftrain bench figure/{name} " in str(text)) == (name in OF_RUNS)
         assert f"--figure {name} " in str(text)
-        assert len(cells_of(BENCHES[f"figure/{name}"], 1)) <= 8
+        assert name not in OF_RUNS or len(cells_of(BENCHES[f"figure/{name}"], 1)) <= 8
+
+
+def test_the_worst_hyperplane_fits_the_labels_and_does_harm_that_moved_features_prevent() -> None:
+    found = concept.solve()
+    y, few = found.y, found.few
+
+    def said(line: concept.Line, points: torch.Tensor) -> torch.Tensor:
+        return (points @ line[0] + line[1] > 0).long()
+
+    def differ(a: torch.Tensor, b: torch.Tensor) -> float:
+        return float((a != b).float().mean())
+
+    assert torch.equal(said(found.worst, found.x[few]), y[few])
+    assert torch.equal(said(found.worst_z, found.z[few]), y[few])
+    before = differ(said(found.worst, found.x), said(found.learned, found.x))
+    after = differ(said(found.worst_z, found.z), said(found.learned_z, found.z))
+    assert after < before / 2
+    assert differ(said(found.learned_z, found.z), y) < differ(said(found.learned, found.x), y)
+
+
+def test_a_figure_without_runs_needs_none(tmp_path: Path) -> None:
+    written = draw_figures(["hyperplanes"], [], tmp_path / "drawn.png")
+    assert written == [tmp_path / "drawn.png", tmp_path / "drawn.svg"]
+    with pytest.raises(UserError, match="name its runs"):
+        draw_figures(["algorithm"], [])

@@ -5,7 +5,7 @@ Knows nothing of runs or of images: two classes, three labels each, linear heads
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import torch
@@ -20,25 +20,42 @@ Line = tuple[Tensor, float]
 """w and b; w x + b > 0 is class 1"""
 
 
-def three_panels(axes: list[Axes], *, classes: tuple[str, str], ink: str, worst: str, soft: str) -> None:
-    """(a) few labels and the truth, (b) the worst hyperplane, (c) features moved so that it can do little harm."""
+class Solved(NamedTuple):
+    """Points x with classes y, few of them labeled; points z after psi; and the lines through both."""
+
+    x: Tensor
+    y: Tensor
+    few: Tensor
+    true: Line
+    learned: Line
+    worst: Line
+    z: Tensor
+    learned_z: Line
+    worst_z: Line
+
+
+def solve() -> Solved:
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         x, y, few = _points()
         true, h = _line(_fit(x, y)), _fit(x[few], y[few])
-        learned, h_worst = _line(h), _worst(x, few, y, h(x).argmax(1))
-        z, h_moved, worst_moved = _moved(x, y, few)
+        return Solved(x, y, few, true, _line(h), _worst(x, few, y, h(x).argmax(1)), *_moved(x, y, few))
+
+
+def three_panels(axes: list[Axes], *, classes: tuple[str, str], ink: str, worst: str, soft: str) -> None:
+    """(a) few labels and the truth, (b) the worst hyperplane, (c) features moved so that it can do little harm."""
+    found = solve()
     titles = ("(a) few labels, and the truth", "(b) the worst hyperplane", "(c) with features that move")
     panels: tuple[tuple[Tensor, tuple[tuple[Line, str, str, str], ...]], ...] = (
-        (x, ((true, "true", soft, ":"), (learned, "learned", ink, "-"))),
-        (x, ((learned, "learned", ink, "-"), (h_worst, "worst case", worst, "--"))),
-        (z, ((h_moved, "learned", ink, "-"), (worst_moved, "worst case", worst, "--"))),
+        (found.x, ((found.true, "true", soft, ":"), (found.learned, "learned", ink, "-"))),
+        (found.x, ((found.learned, "learned", ink, "-"), (found.worst, "worst case", worst, "--"))),
+        (found.z, ((found.learned_z, "learned", ink, "-"), (found.worst_z, "worst case", worst, "--"))),
     )
     for ax, title, (points, heads) in zip(axes, titles, panels, strict=True):
-        _scatter(ax, points, y, few, classes)
+        _scatter(ax, points, found.y, found.few, classes)
         for line, name, colour, dash in heads:
             _hyperplane(ax, line, colour, dash, name if ax is axes[0] else None)
-        wrong = {name: float(((points @ w + b > 0).long() != y).float().mean()) for (w, b), name, *_ in heads}
+        wrong = {name: float(((points @ w + b > 0).long() != found.y).float().mean()) for (w, b), name, *_ in heads}
         told = ", ".join(f"{name} {100 * share:.0f}%" for name, share in wrong.items())
         ax.set_title(title, loc="left", fontsize=9.5, color=ink, fontweight="bold")
         ax.set_xlabel(f"wrong: {told}", fontsize=8.5, color=soft)

@@ -483,7 +483,7 @@ FIGURES: dict[str, PaperFigure] = {
         "worst_error",
     ),
     "stability": PaperFigure(
-        "training stability at threshold 0.7: accuracy over training on several datasets",
+        "training stability: accuracy over training on several datasets",
         "Failure cases of FixMatch",
         _over_training,
         "accuracy",
