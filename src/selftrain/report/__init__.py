@@ -39,19 +39,22 @@ def write_report(
     """
     from selftrain.report.page import render
     from selftrain.report.reading import read_runs
-    from selftrain.run import REFERENCE
 
     places = [Path(folder) for folder in folders]
     if not places:
         raise UserError("report: name at least one run folder.")
     path = Path(out) if out is not None else (places[0] if len(places) == 1 else Path()) / PAGE
-    read_runs(places)  # whatever is wrong with a folder is told before anything is trained
+    runs = read_runs(places)  # whatever is wrong with a folder is told before anything is trained
     if reference:
         from selftrain import bias
         from selftrain.console import Reporter as AReporter
 
-        for place in places:
-            if not (place / REFERENCE).exists():
-                bias.decompose(place, reporter or AReporter(quiet=True))
-    write_text(path, render(read_runs(places)))
+        reporter = reporter or AReporter(quiet=True)
+        for run in runs:
+            if run.per_class is None:
+                reporter.warn(f"{run.folder}: no reference, because there was nothing to evaluate on")
+            elif run.reference is None and not run.method.startswith("supervised"):
+                bias.decompose(run.folder, reporter)
+        runs = read_runs(places)
+    write_text(path, render(runs))
     return path
