@@ -17,7 +17,15 @@ from selftrain.cli import main
 from selftrain.errors import UserError
 from selftrain.listing import tables
 from selftrain.report import concept
-from selftrain.report.figures import FIGURES, _mean_curve, draw_figures, find_figure, pick
+from selftrain.report.figures import (
+    FIGURES,
+    _mean_curve,
+    bench_command,
+    draw_figures,
+    figure_command,
+    find_figure,
+    pick,
+)  # fmt: skip
 from selftrain.report.reading import RunData, read_run
 from selftrain.settings import dump_settings
 from selftrain.training import settle
@@ -150,3 +158,24 @@ def test_a_figure_without_runs_needs_none(tmp_path: Path) -> None:
     assert written == [tmp_path / "drawn.png", tmp_path / "drawn.svg"]
     with pytest.raises(UserError, match="name its runs"):
         draw_figures(["algorithm"], [])
+
+
+PAGE = Path(__file__).parents[2] / "docs" / "figures.md"
+
+
+@pytest.mark.parametrize("name", FIGURES)
+def test_every_figure_is_in_the_documentation(name: str) -> None:
+    section = PAGE.read_text(encoding="utf-8").partition(f"\n## {name}\n")[2].partition("\n## ")[0]
+    assert f"](figures/{name}.svg)" in section
+    alt = section.partition("![")[2].partition("](")[0]
+    assert len(alt) > 40
+    for line in (bench_command(name), figure_command(name)):
+        assert line in section
+    for suffix in (".png", ".svg"):
+        picture = PAGE.parent / "figures" / f"{name}{suffix}"
+        assert 5_000 < picture.stat().st_size < 150_000
+
+
+def test_there_is_no_other_picture() -> None:
+    kept = {path.stem for path in (PAGE.parent / "figures").iterdir()}
+    assert kept == {*FIGURES, "report"}

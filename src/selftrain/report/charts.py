@@ -188,7 +188,8 @@ def line_chart(
             )
     x_ticks = [x0, (x0 + x1) / 2, x1] if x1 > x0 else [x0]
     x_words = Markup("").join(
-        Markup('<span class="xt" style="left:{}%">{}</span>').format(_place(across(x)), x_form(x)) for x in x_ticks
+        Markup('<span class="xt" style="left:{}%">{}</span>').format(_place(across(x)), _short(x_form)(x))
+        for x in x_ticks
     )
     lookup = [dict(s.points) for s in series]
     data = {

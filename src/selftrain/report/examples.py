@@ -28,6 +28,8 @@ class Example:
     name: str
     predicted: str
     truth: str | None
+    runner_up: str | None
+    """the second best class, where the truth is not known"""
     why: str
     picture: str | None
     """a data URI; None where the picture can't be read any more"""
@@ -89,16 +91,11 @@ def _likely(outputs: dict[str, Any]) -> list[tuple[int, str]]:
     if not {"pool_predicted", "pool_confidence"} <= set(outputs):
         return []
     predicted, confidence = outputs["pool_predicted"], outputs["pool_confidence"].astype(np.float64)
-    runner_up = outputs.get("pool_runner_up")
-    if runner_up is not None and np.issubdtype(runner_up.dtype, np.floating):
-        margin = confidence - runner_up
-    else:
-        margin = confidence
     worst = outputs.get("pool_worst")
     disagrees = np.zeros(len(predicted), bool)
     if worst is not None and np.issubdtype(worst.dtype, np.integer):
         disagrees = (worst >= 0) & (worst != predicted)
-    order = np.lexsort((margin, ~disagrees))[:MOST]
+    order = np.lexsort((confidence, ~disagrees))[:MOST]
     return [
         (i, f"{percent(float(confidence[i]))} sure" + ("; the worst-case head disagrees" if disagrees[i] else ""))
         for i in order.tolist()
@@ -132,7 +129,9 @@ def _show(run: RunData, images: Images | None, chosen: Sequence[tuple[int, str]]
         if images is not None and name in position:
             picture, tiny = _thumbnail(images, position[name])
         known = classes[truth] if 0 <= truth < len(classes) and part == "eval" else None
-        shown.append(Example(name, classes[predicted], known, why, picture, tiny))
+        second = outputs.get("pool_runner_up") if part == "pool" else None
+        perhaps = classes[int(second[i])] if second is not None else None
+        shown.append(Example(name, classes[predicted], known, perhaps, why, picture, tiny))
     return shown
 
 

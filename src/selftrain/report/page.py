@@ -560,7 +560,7 @@ class _Page:
                 section.blocks.append(Block("gallery", title, caption, run=i, extra=found.confident))
             if found.likely:
                 title = f"{run.name}: likely mistakes among the unlabeled pictures"
-                caption = "Good ones to label next: the heads disagree, or the two best classes are close."
+                caption = "Good ones to label next: the heads disagree, or the model is least sure."
                 if found.likely_right is not None:
                     caption += f" (The truth is known here: {percent(found.likely_right)} of these are mistakes.)"
                 section.blocks.append(Block("gallery", title, caption, run=i, extra=found.likely))
