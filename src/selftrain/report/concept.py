@@ -150,9 +150,18 @@ def _scatter(ax: Axes, points: Tensor, y: Tensor, few: Tensor, classes: tuple[st
     at = points.detach().numpy()
     for k, mark in ((0, "o"), (1, "s")):
         of = (y == k).numpy()
-        ax.scatter(*at[of].T, s=12, marker=mark, color=classes[k], alpha=0.45, linewidths=0)
+        ax.scatter(at[of, 0], at[of, 1], s=12, marker=mark, color=classes[k], alpha=0.45, linewidths=0)
         chosen = few[y[few] == k].numpy()
-        ax.scatter(*at[chosen].T, s=70, marker=mark, color=classes[k], edgecolors="black", linewidths=1.2, zorder=4)
+        ax.scatter(
+            at[chosen, 0],
+            at[chosen, 1],
+            s=70,
+            marker=mark,
+            color=classes[k],
+            edgecolors="black",
+            linewidths=1.2,
+            zorder=4,
+        )
     low, high = at.min(axis=0) - 0.4, at.max(axis=0) + 0.4
     ax.set_xlim(low[0], high[0])
     ax.set_ylim(low[1], high[1])

@@ -183,10 +183,10 @@ def _rows(bench: Bench, row: Row, runs: Sequence[RunData]) -> list[RunData]:
 
 def _sheet(columns: int, width: float = 3.4, height: float = 2.9) -> tuple[Sheet, list[Axes]]:
     from matplotlib.figure import Figure as Sheet
+    from matplotlib.layout_engine import ConstrainedLayoutEngine
 
-    sheet = Sheet(figsize=(width * columns, height), layout="constrained")
+    sheet = Sheet(figsize=(width * columns, height), layout=ConstrainedLayoutEngine(w_pad=0.09, h_pad=0.09))
     sheet.patch.set_facecolor("white")
-    sheet.get_layout_engine().set(w_pad=0.09, h_pad=0.09)
     axes = np.atleast_1d(np.asarray(sheet.subplots(1, columns), dtype=object)).ravel().tolist()
     for ax in axes:
         ax.spines[["top", "right"]].set_visible(False)
