@@ -235,6 +235,9 @@ def test_advice_follows_the_numbers(tmp_path: Path) -> None:
     assert "Nobody knows yet how good it is" in titles["unmeasured"]
     assert any("took from" in title for title in titles["lost"])
     assert "Let it finish" in titles["stopped"]
+    told = advise(read_run(tmp_path / "3"), [])  # several things are wrong, and one thing helps
+    assert sum("keeps the head that makes pseudo labels" in advice.text for advice in told) == 1
+    assert sum("The same helps." in advice.text for advice in told) >= 1
 
 
 def test_infinity_lies_above_everything_else() -> None:

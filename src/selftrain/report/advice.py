@@ -7,7 +7,7 @@ folder does not hold.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -43,8 +43,12 @@ def advise(run: RunData, others: Sequence[RunData]) -> list[Advice]:
     """The most pressing first."""
     rules = (_unfinished, _dying, _matthew, _falling, _few_pseudo, _noisy_pseudo, _unsettled, _overconfident, _heads,
              _few_labels, _unmeasured)  # fmt: skip
-    found = [advice for rule in rules for advice in rule(run, others)]
-    return sorted(found, key=lambda advice: -advice.weight)
+    found = sorted((a for rule in rules for a in rule(run, others)), key=lambda advice: -advice.weight)
+    remedy, _ = _remedy(run)
+    for i, advice in enumerate(found):  # what helps against several things is said once
+        if remedy in advice.text and any(remedy in before.text for before in found[:i]):
+            found[i] = replace(advice, text=advice.text.replace(remedy, "The same helps."), command="")
+    return found
 
 
 def debiased(run: RunData) -> str | None:
@@ -181,7 +185,7 @@ def _unsettled(run: RunData, _: Sequence[RunData]) -> Iterator[Advice]:
         yield Advice(
             2,
             "Pseudo labels have not settled",
-            f"{percent(churn)} of them changed since the evaluation before the last. More steps will probably help.",
+            f"{percent(churn)} of them changed since the evaluation before. More steps will probably help.",
             longer,
         )
 

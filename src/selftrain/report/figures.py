@@ -500,7 +500,7 @@ FIGURES: dict[str, PaperFigure] = {
         "accuracy",
     ),
     "pseudo-labels-other": PaperFigure(
-        "quantity, quality and imbalance of pseudo labels on other pre-trained features",
+        "quantity, quality and imbalance of pseudo labels elsewhere: there on other weights, here on other data",
         "Analysis on the behavior of pseudo labels",
         lambda groups: _pseudo_panels(groups, False),
         "pseudo_label_quantity",
