@@ -36,6 +36,7 @@ class What(str, Enum):
     backbones = "backbones"
     settings = "settings"
     benches = "benches"
+    figures = "figures"
 
 
 @app.command()
@@ -196,6 +197,51 @@ def evaluate(
         typer.echo(json.dumps(metrics.as_json(measures), indent=2, ensure_ascii=False))
     else:
         _print_measures(measures, data)
+
+
+@app.command()
+def report(
+    runs: Annotated[
+        list[Path] | None,
+        typer.Argument(help="One run folder, or several to put side by side.", metavar="RUN...", show_default=False),
+    ] = None,
+    output: Annotated[
+        Path | None,
+        typer.Option(
+            "-o",
+            "--output",
+            help="File to write. With --figure: its name without .png and .svg, or a folder.",
+            show_default="report.html in the run folder, or here for several runs",
+        ),
+    ] = None,
+    reference: Annotated[
+        bool,
+        typer.Option(
+            "--reference", help="Train on the same labels alone, to tell what self-training gave and took. Done once."
+        ),
+    ] = False,
+    figure: Annotated[
+        list[str] | None,
+        typer.Option(help="Draw this figure of the paper instead, as PNG and SVG; see 'selftrain list figures'."),
+    ] = None,
+) -> None:
+    """Show what self-training did to each class: one HTML page that needs no network.
+
+    The page has the figures of the runs, what to do next in plain words, curves, classes that gain and lose, bias,
+    confusions, calibration and pictures to look at. Without ground truth it shows what can be known without it.
+    """
+    from selftrain.console import Reporter
+
+    reporter = Reporter()
+    if figure:
+        from selftrain.report.figures import draw_figures
+
+        for path in draw_figures(figure, runs or [], output):
+            reporter.say(f"figure: {path}")
+        return
+    from selftrain.report import write_report
+
+    reporter.say(f"report: {write_report(runs or [], output, reference=reference, reporter=reporter)}")
 
 
 class Engine(str, Enum):
@@ -451,7 +497,7 @@ def list_(
     what: Annotated[What, typer.Argument(help="What to list.")],
     pattern: Annotated[str | None, typer.Argument(help="Only names like this: 'dst', 'resnet*', 'optim.*'.")] = None,
 ) -> None:
-    """List methods (with every option), datasets, backbones, benches, or settings."""
+    """List methods (with every option), datasets, backbones, benches, figures, or settings."""
     from selftrain import listing
 
     console = Console()

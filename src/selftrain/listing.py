@@ -20,6 +20,7 @@ from selftrain.options import describe, field_help, field_types, spell
 def tables(what: str, pattern: str | None) -> Iterator[Table]:
     known = {
         "methods": _methods, "datasets": _datasets, "backbones": _backbones, "settings": _settings, "benches": _benches,
+        "figures": _figures,
     }  # fmt: skip
     yield from known[what](pattern)
 
@@ -122,6 +123,18 @@ def _benches(pattern: str | None) -> Iterator[Table]:
     for name in _wanted(list(BENCHES), pattern, "benches"):
         bench = BENCHES[name]
         table.add_row(name, ", ".join(bench.datasets), str(len(bench.rows)), escape(bench.about))
+    yield table
+
+
+def _figures(pattern: str | None) -> Iterator[Table]:
+    from selftrain.report.figures import FIGURES, bench_command, figure_command
+
+    table = Table("name", "what it shows", "its runs, and the figure", show_lines=True)
+    for name in _wanted(list(FIGURES), pattern, "figures"):
+        figure = FIGURES[name]
+        about = f"{figure.about} (the paper's “{figure.paper}”)"
+        table.add_row(name, escape(about), escape(f"{bench_command(name)}\n{figure_command(name)}".strip()))
+    table.caption = "DATA: the folder that holds the datasets; RUNS: a folder for run folders, one for all figures"
     yield table
 
 

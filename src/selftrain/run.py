@@ -92,5 +92,11 @@ class Run:
             raise UserError(f"labels: {len(names)} labels for {len(images)} pictures; give one a picture.")
         return self.predictor.evaluate(images, np.array([classes.index(name) for name in names]))
 
+    def report(self, out: str | Path | None = None, *, reference: bool = False) -> Path:
+        """Write one HTML page that shows what the run did to each class, by default ``report.html`` in the folder."""
+        from selftrain.report import write_report
+
+        return write_report([self.folder], out, reference=reference, reporter=self.reporter)
+
     def __repr__(self) -> str:
         return f"Run({str(self.folder)!r})"

@@ -207,6 +207,73 @@ BENCHES: dict[str, Bench] = {
 }  # fmt: skip
 
 
+# The runs of the paper's figures (selftrain list figures), few and short, on one seed; equal cells are run once.
+# Thresholds are those of FixMatch's and FlexMatch's papers: at the frozen regime's own 0.7, the bias is milder.
+CURVES = {**FROZEN, "train.eval_every": 50}
+FIXMATCH_AND_DST = (
+    Row("fixmatch", {"method.tau": 0.95}, "FixMatch"),
+    Row(DST, {"method.base.tau": 0.95}, "DST(FixMatch)"),
+)
+FLEXMATCH = Row("flexmatch", {"method.tau": 0.95}, "FlexMatch")
+WITHOUT_WORST = Row(NO_WORST, {"method.base.tau": 0.95}, "DST without worst case")
+THREE = (FIXMATCH_AND_DST[0], WITHOUT_WORST, FIXMATCH_AND_DST[1])
+LABELS_ONLY = Row("supervised", label="labels only")
+
+
+def _figure(about: str, *rows: Row, data: tuple[str, ...] = FOLDERS[:1], **settings: Any) -> Bench:
+    return Bench(f"runs of a figure: {about}", data, rows, {**CURVES, **settings})
+
+
+BENCHES |= {
+    "figure/data-sampling": _figure(
+        "different draws of the labels",
+        *(Row("supervised", {"data.split_seed": draw}, f"draw {draw + 1}") for draw in range(4)),
+    ),
+    "figure/pretrained": _figure(
+        "different features",
+        Row("supervised", {"data.size": 128}, "lite0 at 128 px"),
+        Row("supervised", {"data.size": 64}, "lite0 at 64 px"),
+        Row("supervised", {"network.weights": "none"}, "random weights"),
+        data=FOLDERS[1:],
+    ),
+    "figure/algorithm": _figure("labels only, FixMatch and DST", LABELS_ONLY, *FIXMATCH_AND_DST),
+    "figure/per-class-error": _figure("labels only, FixMatch and DST", LABELS_ONLY, *FIXMATCH_AND_DST),
+    "figure/accuracy": _figure(
+        "labels only, FixMatch, FlexMatch and DST", LABELS_ONLY, FIXMATCH_AND_DST[0], FLEXMATCH, FIXMATCH_AND_DST[1]
+    ),
+    "figure/pseudo-labels": _figure("FixMatch and DST, with and without worst case", *THREE),
+    "figure/worst-case": _figure("DST alone", FIXMATCH_AND_DST[1]),
+    "figure/stability": _figure("FixMatch and DST on two datasets", *FIXMATCH_AND_DST, data=FOLDERS),
+    "figure/per-category": _figure("FixMatch and DST, with and without worst case", *THREE, data=FOLDERS[1:]),
+    "figure/label-amount": _figure(
+        "1 to 25 labels a class",
+        *(
+            Row(row.method, {**row.settings, "data.labels_per_class": n}, f"{row.label}, {n}")
+            for row in FIXMATCH_AND_DST
+            for n in (1, 4, 25)
+        ),
+        data=FOLDERS[1:],
+    ),
+    "figure/pseudo-labels-other": _figure(
+        "FixMatch and DST, with and without worst case, on other data", *THREE, data=FOLDERS[1:]
+    ),
+    "figure/dynamic-thresholds": _figure(
+        "methods with dynamic thresholds, and DST",
+        FIXMATCH_AND_DST[0],
+        Row("dash", label="Dash"),
+        FLEXMATCH,
+        FIXMATCH_AND_DST[1],
+    ),
+    "figure/multi-head": _figure(
+        "methods with several heads or views, and DST",
+        FIXMATCH_AND_DST[0],
+        Row("co_training", label="Co-training"),
+        Row("tri_training", label="Tri-training"),
+        FIXMATCH_AND_DST[1],
+    ),
+}
+
+
 def find_bench(name: str) -> Bench:
     """A bench by its name, or one of the user's own in a YAML file."""
     if name.endswith((".yaml", ".yml")):
