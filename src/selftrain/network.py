@@ -47,6 +47,14 @@ def mlp_head(dim: int, width: int, classes: int, *, dropout: float = 0.5, layers
     return nn.Sequential(*hidden, nn.Linear(width, classes))
 
 
+def together(head: nn.Module, *batches: Tensor) -> list[Tensor]:
+    """The head of several batches in one pass: fewer and larger matrix products. One that looks at its batch as a whole
+    (batch norm) gets them one by one."""
+    if _norms(head):
+        return [head(batch) for batch in batches]
+    return list(head(torch.cat(batches)).split([len(batch) for batch in batches]))
+
+
 class UnitFeatures(nn.Module):
     """Features of a frozen backbone, each scaled to length d^(1/4): what a small psi is trained on."""
 

@@ -29,11 +29,12 @@ from selftrain.data.sources import DATASETS, Corpus, corpus_from_arrays, load_co
 from selftrain.data.split import Split, load_split, make_split, save_split
 from selftrain.data.stream import Stream, batches
 from selftrain.engine.checkpoint import load_checkpoint, not_a_checkpoint, save_checkpoint
+from selftrain.engine.estimate import Estimate
 from selftrain.engine.evaluate import confusion_matrix
 from selftrain.engine.loop import Loop
 from selftrain.engine.observers import LossMeter, PseudoLabelQuality
 from selftrain.engine.optim import make_optimizers
-from selftrain.engine.runtime import make_fabric
+from selftrain.engine.runtime import compile_networks, make_fabric
 from selftrain.errors import UserError
 from selftrain.files import write_json, write_text
 from selftrain.inputs import make_inputs
@@ -315,6 +316,8 @@ class _Training:
         settings = self.settings
         name = spell_method(self.method, settings.regime)
         device = self.fabric.device
+        if settings.train.compile:
+            compile_networks(self.net, self.reporter.warn)
         loop = Loop(
             fabric=self.fabric,
             settings=settings,
@@ -360,8 +363,14 @@ class _Training:
             def on_checkpoint(state: dict[str, Any]) -> None:
                 save_checkpoint(folder / CHECKPOINTS, state)
 
+            estimate = Estimate(loop.steps, device, self.reporter.say)
+
+            def on_progress(step: int) -> None:
+                bar.reach(step)
+                estimate(step)
+
             loop.on_row = on_row
-            loop.on_progress = bar.reach
+            loop.on_progress = on_progress
             loop.on_checkpoint = on_checkpoint
             loop.run(batches(self.stream, loop.step, loop.steps, workers=workers, pin=device.type == "cuda"))
         if loop.step < loop.steps:

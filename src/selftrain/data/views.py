@@ -81,7 +81,7 @@ class ImageViews:
             drawn[name] = (crops, self.augmentations[kind_of(name)].draw(len(rows), rng)[mine])
         rows = rows[mine]
         whole = self._clean(rows) if self.resized is None else None
-        originals = [] if self.resized is None else [self.images.load(int(row), self.mode) for row in rows]
+        originals = self._originals(rows) if self.resized else []
         views = {}
         for name, (crops, params) in drawn.items():
             if whole is not None:
@@ -93,6 +93,11 @@ class ImageViews:
                 start = _stack([self.resized.apply_one(*pair) for pair in zip(originals, crops, strict=True)])
             views[name] = self.augmentations[kind_of(name)].apply(start, params)
         return views
+
+    def _originals(self, rows: np.ndarray) -> list[PIL.Image.Image]:
+        """Pictures to cut from, decoded no larger than the smallest crop wants them."""
+        assert self.resized is not None
+        return [self.images.load(int(row), self.mode, min_side=self.resized.least_side) for row in rows]
 
     def _clean(self, rows: np.ndarray) -> Tensor:
         if self.pixels is not None:
