@@ -23,9 +23,7 @@ EVERY = (
 
 def reference_dst(problem: Problem, batch: tuple[Labeled, Unlabeled] | None = None) -> Callable[[], None]:
     net, parts = problem.net, problem.net.parts
-    return references.three_pass_dst(
-        net.psi, net.h, parts["h_pseudo"], parts["h_worst"], *(batch or batch_of(problem))
-    )
+    return references.three_pass_dst(net.psi, net.h, parts["h_pseudo"], parts["h_worst"], *(batch or batch_of(problem)))
 
 
 def step_rows() -> list[Row]:

@@ -20,8 +20,8 @@ from selftrain.data.features import FeatureViews
 from selftrain.data.images import ArrayImages
 from selftrain.data.stream import Stream
 from selftrain.data.views import ImageViews, ViewMaker
+from selftrain.engine import observers
 from selftrain.engine.loop import Loop
-from selftrain.engine.observers import LossMeter, PseudoLabelQuality
 from selftrain.engine.optim import make_optimizers
 from selftrain.engine.runtime import make_fabric
 from selftrain.methods import make_method
@@ -70,9 +70,7 @@ def image_problem(
 
     def views(rows: np.ndarray) -> ImageViews:
         kept = ArrayImages(pixels[rows])
-        return ImageViews(
-            kept, settings.data, side=side, channels=3, interpolation=like.interpolation, flip=True
-        )
+        return ImageViews(kept, settings.data, side=side, channels=3, interpolation=like.interpolation, flip=True)
 
     labeled = np.arange(4 * classes)
     return _problem(spelling, settings, classifier, views(labeled), labeled % classes, views(np.arange(pool)),
@@ -121,12 +119,19 @@ def _problem(
         method=method,
         net=net,
         optimizers=make_optimizers(net, settings.optim, method),
-        observers=[LossMeter(fabric.device), PseudoLabelQuality(truth, fabric.device)],
+        observers=_observers(truth, task.classes, fabric.device),
         evaluate=lambda model: {},
         pool=stream.pool,
     )
     loop.objective.train()
     return Problem(loop, stream)
+
+
+def _observers(truth: Tensor, classes: int, device: torch.device) -> list[Any]:
+    """Those that every run has."""
+    if hasattr(observers, "observers_of"):
+        return list(observers.observers_of(truth, classes, device))
+    return [observers.LossMeter(device), observers.PseudoLabelQuality(truth, device)]
 
 
 @dataclass(frozen=True)
@@ -149,7 +154,9 @@ def passes_of(problem: Problem) -> list[Pass]:
         gradient, x = torch.is_grad_enabled(), args[0]
         found.append(Pass(module, x.detach().clone(), gradient, gradient and x.requires_grad, module.training))
 
-    backbones = {id(module.backbone): module.backbone for module in problem.net.modules() if hasattr(module, "backbone")}
+    backbones = {
+        id(module.backbone): module.backbone for module in problem.net.modules() if hasattr(module, "backbone")
+    }
     handles = [backbone.register_forward_pre_hook(note) for backbone in backbones.values()]
     problem.step()
     for handle in handles:

@@ -94,7 +94,12 @@ class Times:
 
 
 def take_turns(
-    work: Mapping[str, Callable[[], object]], rounds: int, *, warm_up: int = 1, repeat: int = 1, threads: int | None = None
+    work: Mapping[str, Callable[[], object]],
+    rounds: int,
+    *,
+    warm_up: int = 1,
+    repeat: int = 1,
+    threads: int | None = None,
 ) -> Times:
     """Time each piece of work once a round (``repeat`` calls make a turn)."""
     names, seconds = list(work), {name: np.empty(rounds) for name in work}

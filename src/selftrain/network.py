@@ -6,7 +6,7 @@ Knows nothing of the equations: a method asks for modules in its ``setup`` and f
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -140,18 +140,31 @@ class Average(nn.Module):
         super().__init__()
         self.module = copy.deepcopy(module).requires_grad_(False)
         self.decay = decay
+        self._followed: tuple[list[nn.Module], list[nn.Module]] | None = None
 
     @torch.no_grad()
     def update(self, source: nn.Module, t: int) -> None:
         """Follow ``source`` after optimiser step t = 0, 1, ...; m_t = min(m, 1 - 1/(t + 1)). Buffers are copied."""
         m = min(self.decay, 1 - 1 / (t + 1))
-        torch._foreach_lerp_(list(self.module.parameters()), list(source.parameters()), 1 - m)
-        if buffers := list(self.module.buffers()):
-            torch._foreach_copy_(buffers, list(source.buffers()))
+        if self._followed is None or self._followed[1][0] is not source:
+            self._followed = list(self.module.modules()), list(source.modules())
+        mine, others = (_tensors(modules) for modules in self._followed)
+        torch._foreach_lerp_(mine[0], others[0], 1 - m)
+        if mine[1]:
+            torch._foreach_copy_(mine[1], others[1])
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**super().__getstate__(), "_followed": None}  # a copy of this is not to carry the source along
 
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.module(x)
         return out
+
+
+def _tensors(modules: Iterable[nn.Module]) -> tuple[list[Tensor], list[Tensor]]:
+    """Parameters and buffers that lie in these modules themselves, each once: quicker than to search them by name."""
+    parameters = dict.fromkeys(p for m in modules for p in m._parameters.values() if p is not None)
+    return list(parameters), list(dict.fromkeys(b for m in modules for b in m._buffers.values() if b is not None))
 
 
 class Committee(nn.Module):
@@ -319,9 +332,9 @@ def _norms(module: nn.Module) -> list[nn.modules.batchnorm._BatchNorm]:
     return [m for m in module.modules() if isinstance(m, kind) and m.track_running_stats]
 
 
-def running_statistics(module: nn.Module) -> list[Tensor]:
+def running_statistics(module: nn.Module) -> Iterator[Tensor]:
     """Running means and variances of the normalisation layers."""
-    return [buffer for m in _norms(module) for buffer in (m.running_mean, m.running_var) if buffer is not None]
+    yield from (buffer for m in _norms(module) for buffer in (m.running_mean, m.running_var) if buffer is not None)
 
 
 @contextmanager

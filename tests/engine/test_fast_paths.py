@@ -76,7 +76,9 @@ def test_batches_together_are_as_one_by_one(layers: int) -> None:
     together_, apart = together(head, *parts), [head(part) for part in parts]
     for one, other in zip(together_, apart, strict=True):
         torch.testing.assert_close(one, other, atol=1e-6, rtol=0)
-    both = [torch.autograd.grad(sum(y.square().sum() for y in ys), list(head.parameters())) for ys in (together_, apart)]
+    both = [
+        torch.autograd.grad(sum(y.square().sum() for y in ys), list(head.parameters())) for ys in (together_, apart)
+    ]
     for one, other in zip(*both, strict=True):
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
 

@@ -23,8 +23,8 @@ from selftrain.settings import TrainSettings
 def keep_memory() -> bool:
     """Let glibc keep what was freed instead of giving it back to the system; whether it took the advice.
 
-    Blocks of 32 MiB and more, which activations of a few hundred pictures are, are otherwise mapped anew and filled with
-    zeros, page by page, each time a step asks for them. Who has set MALLOC_* variables knows better.
+    Blocks of 32 MiB and more, which activations of a few hundred pictures are, are otherwise mapped anew and filled
+    with zeros, page by page, each time a step asks for them. Who has set MALLOC_* variables knows better.
     """
     taken = any(name.startswith("MALLOC_") or name == "GLIBC_TUNABLES" for name in os.environ)
     if platform.libc_ver()[0] != "glibc" or taken:
