@@ -30,7 +30,14 @@ def main() -> None:
     parser.add_argument("--clock", choices=("wall", "cpu"), default="wall",
                         help="cpu: CPU time of one thread, for a machine that others use, too")  # fmt: skip
     parser.add_argument("--out", type=Path, default=Path("bench.json"), help="file to write")
+    parser.add_argument("--markdown", action="store_true", help="measure nothing; print the file as a table")
     options = parser.parse_args()
+    if options.markdown:
+        print("| | ratio | quartiles | bar |\n|---|---|---|---|")
+        for values in json.loads(options.out.read_text())["rows"]:
+            values.pop("holds")
+            print(Row(**values).as_markdown())
+        return
     CLOCK.cpu, CLOCK.quick = options.clock == "cpu", options.quick
     rows: list[Row] = []
     started = time.monotonic()

@@ -49,6 +49,13 @@ class Row:
         verdict = {None: "", True: "holds", False: "FAILS"}[self.holds]
         return f"{self.name:66} {f'{self.ratio:.2f}{unit}':>10} {spread:>16} {bar:>9} {verdict:6} {took:>11}"
 
+    def as_markdown(self) -> str:
+        unit = {"cost": "", "gain": " x"}.get(self.kind, f" {self.kind}")
+        bar = "" if self.bar is None else f"at {'least' if self.kind == 'gain' else 'most'} {self.bar:g}{unit}"
+        bar += ", **missed**" if self.holds is False else ""
+        spread = "" if self.spread is None else f"{self.spread[0]:.2f} to {self.spread[1]:.2f}"
+        return f"| {self.name} | {self.ratio:.2f}{unit} | {spread} | {bar} |"
+
 
 HEADING = f"{'':66} {'ratio':>10} {'quartiles':>16} {'bar':>9} {'':6} {'median ms':>11}"
 
