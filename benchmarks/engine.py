@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from benchmarks import references
-from benchmarks.problems import Problem, batch_of, floor_of, image_problem, passes_of
+from benchmarks.problems import Problem, batch_of, contiguous, floor_of, image_problem, passes_of
 from benchmarks.ratios import CLOCK, Row, take_turns
 from selftrain.batch import Labeled, Unlabeled
 
@@ -30,7 +30,8 @@ def step_rows() -> list[Row]:
     fixmatch, weak, strong = (image_problem(spelling) for spelling in ("fixmatch", "dst(fixmatch)", STRONG))
     times = take_turns(
         {
-            "floor": floor_of(passes_of(fixmatch)),
+            "floor": floor_of(passes := passes_of(fixmatch)),
+            "contiguous floor": floor_of(contiguous(passes)),
             "weak floor": floor_of(passes_of(weak)),
             "fixmatch": fixmatch.step,
             "dst, weak": weak.step,
@@ -44,6 +45,7 @@ def step_rows() -> list[Row]:
         times.cost("step / floor, fixmatch", "fixmatch", "floor", 1.08),
         times.cost("step / floor, dst, worst case on strong views", "dst, strong", "floor", 1.08),
         times.cost("step / floor, dst, worst case on weak views", "dst, weak", "weak floor", 1.08),
+        times.cost("floor, contiguous / channels-last", "contiguous floor", "floor"),
         times.cost("dst / fixmatch, worst case on strong views", "dst, strong", "fixmatch", 1.07),
         times.cost("dst / fixmatch, worst case on weak views", "dst, weak", "fixmatch"),
         times.gain("reference fixmatch (one pass, all with gradient) / fixmatch", "fixmatch", "concatenated", 1.75),

@@ -5,8 +5,9 @@ Knows nothing of clocks.
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -182,6 +183,15 @@ def floor_of(passes: list[Pass]) -> Callable[[], None]:
             one.backbone.zero_grad(set_to_none=True)
 
     return run
+
+
+def contiguous(passes: list[Pass]) -> list[Pass]:
+    """The same passes in the other memory layout, through copies."""
+    copies = {
+        one.backbone: copy.deepcopy(one.backbone).to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+        for one in passes
+    }
+    return [replace(one, backbone=copies[one.backbone], x=one.x.contiguous()) for one in passes]
 
 
 def batch_of(problem: Problem, step: int = 0) -> tuple[Labeled, Unlabeled]:

@@ -28,6 +28,7 @@ from selftrain.data.images import ArrayImages, Images
 from selftrain.data.sources import DATASETS, Corpus, corpus_from_arrays, load_corpus
 from selftrain.data.split import Split, load_split, make_split, save_split
 from selftrain.data.stream import Stream, batches
+from selftrain.data.views import ImageViews
 from selftrain.engine.checkpoint import load_checkpoint, not_a_checkpoint, save_checkpoint
 from selftrain.engine.estimate import Estimate
 from selftrain.engine.evaluate import confusion_matrix
@@ -336,9 +337,9 @@ class _Training:
                 loop.load_state_dict(state)
             except (KeyError, RuntimeError, TypeError, ValueError) as error:
                 raise not_a_checkpoint(folder / CHECKPOINTS, error) from None
-        workers = self._workers()
         if loop.step < loop.steps:
             self.stream[loop.step]  # whatever is wrong with the data is better said before there is a run folder
+        workers = self._workers()
         folder = folder or _free_folder(f"{self.corpus.name}-{name}-seed{settings.seed}")
         with (
             _stops_between_steps(loop),
@@ -390,8 +391,9 @@ class _Training:
     def _workers(self) -> int:
         if self.settings.data.workers is not None:
             return self.settings.data.workers
-        in_memory = self.settings.regime == "frozen" or isinstance(self.corpus.images, ArrayImages)
-        return 0 if in_memory else min(4, torch.get_num_threads())
+        of_files = self.stream.unlabeled if self.method.views.unlabeled else self.stream.labeled
+        from_disk = isinstance(of_files, ImageViews) and of_files.pixels is None
+        return min(4, torch.get_num_threads()) if from_disk else 0
 
     def _open(self, folder: Path, loop: Loop) -> None:
         """Write what is known before the first step; metrics are those of the checkpoint, whatever a kill left."""

@@ -44,8 +44,19 @@ class ViewMaker(Protocol):
 class ImageViews:
     """Views of pictures: crop and flip (weak), RandAugment and cutout on top (strong), centre crop (clean)."""
 
-    def __init__(self, images: Images, data: DataSettings, *, side: int, channels: int, interpolation: str, flip: bool):
+    def __init__(
+        self,
+        images: Images,
+        data: DataSettings,
+        *,
+        side: int,
+        channels: int,
+        interpolation: str,
+        flip: bool,
+        keep: bool = False,
+    ):
         self.images = images
+        self.keep = keep  # read every file once, when the first batch is wanted, and hold the pictures in memory
         self.mode = "L" if channels == 1 else "RGB"
         self.clean_one = CentreResize(side, interpolation)
         # A picture kept whole and in memory is resized once; a random resized crop wants the original.
@@ -100,6 +111,10 @@ class ImageViews:
         return [self.images.load(int(row), self.mode, min_side=self.resized.least_side) for row in rows]
 
     def _clean(self, rows: np.ndarray) -> Tensor:
+        if self.pixels is None and self.keep:
+            like = self.clean_one
+            channels = 1 if self.mode == "L" else 3
+            self.pixels = torch.cat(list(clean_batches(self.images, 256, like.size, channels, like.interpolation)))
         if self.pixels is not None:
             return self.pixels[torch.from_numpy(rows)]
         side = self.clean_one.size
