@@ -1,9 +1,10 @@
 # demo: set up and run the main job.  test: set up and pass all tests.  check: format, lint, types.
+# bench: speed, as ratios.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check format clean
+.PHONY: demo test check format bench clean
 
 demo: $(VENV)/installed
 	$(BIN)/selftrain demo
@@ -19,6 +20,9 @@ check: $(VENV)/installed
 format: $(VENV)/installed
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+bench: $(VENV)/installed
+	$(BIN)/python -m benchmarks
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)

@@ -2,12 +2,11 @@
 
 Knows nothing of training or decoding: on both sides the pictures are in memory.
 
-    python benchmarks/augment.py
+    python -m benchmarks --only augment
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from typing import Any
 
@@ -15,84 +14,43 @@ import numpy as np
 import torch
 from torch import Tensor
 from torchvision import transforms
-from torchvision.transforms.v2.functional import resize, to_pil_image
+from torchvision.transforms.v2.functional import to_pil_image
 
+from benchmarks.problems import pictures
+from benchmarks.ratios import CLOCK, Row, take_turns
 from selftrain.data.augment import Augmentation, Compose, RandAugment, RandomCrop, RandomFlip
 
-# side, pictures a batch, rounds, how many times faster it must be
-CASES = [(32, 448, 25, 10.0), (224, 64, 25, 1.1)]
+# side, pictures a batch, how many times faster it must be
+CASES = [(32, 448, 10.0), (224, 64, 1.1)]
 
 
-def seconds(work: Callable[[], object]) -> float:
-    start = time.perf_counter()
-    work()
-    return time.perf_counter() - start
-
-
-def compare(
-    name: str, images: Tensor, ours: Augmentation[Any], theirs: Callable[[Any], Any], rounds: int, bar: float
-) -> dict[str, Any]:
-    """Time both in turn, drawing anew each round; the ratio is the median over rounds of theirs / ours."""
+def compare(name: str, images: Tensor, ours: Augmentation[Any], theirs: Callable[[Any], Any], bar: float) -> Row:
+    """Both in turn, drawing anew each round."""
     rng = np.random.default_rng(0)
-    pictures = [to_pil_image(image) for image in images]
-    times = []
-    for _ in range(rounds + 1):
-        one = seconds(lambda: ours.apply(images, ours.draw(len(images), rng)))
-        other = seconds(lambda: [theirs(picture) for picture in pictures])
-        times.append((one, other))
-    mine, reference = np.array(times[1:]).T  # without the first, which warms up
-    low, ratio, high = np.quantile(reference / mine, [0.25, 0.5, 0.75])
-    return {
-        "name": f"{name} at {images.shape[-1]} px",
-        "ratio": float(ratio),
-        "bar": bar,
-        "holds": bool(ratio >= bar),
-        "median_ms": float(np.median(mine) * 1e3),
-        "spread": [float(low), float(high)],
-        "images_per_second": float(len(images) / np.median(mine)),
-        "reference_images_per_second": float(len(images) / np.median(reference)),
+    each = [to_pil_image(image) for image in images]
+    work: dict[str, Callable[[], object]] = {
+        "ours": lambda: ours.apply(images, ours.draw(len(images), rng)),
+        "torchvision": lambda: [theirs(picture) for picture in each],
     }
+    times = take_turns(work, CLOCK.rounds(15, 5), threads=1)
+    speed = len(images) / np.median(times.seconds["ours"])
+    return times.gain(
+        f"torchvision / ours, {name} at {images.shape[-1]} px ({speed:,.0f}/s)", "ours", "torchvision", bar
+    )
 
 
-def both(side: int, batch: int, rounds: int, bar: float) -> list[dict[str, Any]]:
+def both(side: int, batch: int, bar: float) -> list[Row]:
     """RandAugment alone (PIL to PIL), and a whole strong view (PIL to tensor), both of two operations of level 10."""
-    noise = np.random.default_rng(0).integers(0, 256, (batch, 3, side // 4, side // 4), dtype=np.uint8)
-    images = resize(torch.from_numpy(noise), [side, side])  # smooth, as photographs are
+    images = torch.from_numpy(pictures(batch, side))
     randaugment = transforms.RandAugment(num_ops=2, magnitude=10)
     crop = transforms.RandomCrop(side, padding=side // 8, padding_mode="reflect")
-    strong = [transforms.RandomHorizontalFlip(), crop, randaugment, transforms.PILToTensor()]
+    strong = transforms.Compose([transforms.RandomHorizontalFlip(), crop, randaugment, transforms.PILToTensor()])
+    whole = Compose((RandomFlip(), RandomCrop(), RandAugment()))
     return [
-        compare("RandAugment", images, RandAugment(), randaugment, rounds, bar),
-        compare(
-            "flip, crop, RandAugment",
-            images,
-            Compose((RandomFlip(), RandomCrop(), RandAugment())),
-            transforms.Compose(strong),
-            rounds,
-            bar,
-        ),
+        compare("RandAugment", images, RandAugment(), randaugment, bar),
+        compare("flip, crop, RandAugment", images, whole, strong, bar),
     ]
 
 
-def main() -> list[dict[str, Any]]:
-    """Print a table and return its rows."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        rows = [row for case in CASES for row in both(*case)]
-    finally:
-        torch.set_num_threads(threads)
-    print(
-        f"{'images a second, one thread':36} {'ours':>8} {'torchvision':>12} {'ratio':>6} {'quartiles':>13} {'bar':>5}"
-    )
-    for row in rows:
-        quartiles = "{:.1f} to {:.1f}".format(*row["spread"])
-        print(
-            f"{row['name']:36} {row['images_per_second']:8,.0f} {row['reference_images_per_second']:12,.0f} "
-            f"{row['ratio']:6.1f} {quartiles:>13} {row['bar']:5.1f} {'holds' if row['holds'] else 'FAILS'}"
-        )
-    return rows
-
-
-if __name__ == "__main__":
-    main()
+def rows() -> list[Row]:
+    return [row for case in CASES for row in both(*case)]

@@ -118,6 +118,9 @@ def train(
     strict: Annotated[
         bool, typer.Option("--strict", help="Stop at an image that cannot be read instead of leaving it out.")
     ] = False,
+    compile_: Annotated[
+        bool, typer.Option("--compile", help="Compile the network: starts slower, then trains somewhat faster.")
+    ] = False,
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Print nothing but errors.")] = False,
 ) -> None:
     """Train a classifier on DATA and write a run folder.
@@ -142,7 +145,7 @@ def train(
         seed=seed,
         size=size,
         root=root,
-        settings=dict(parse_assignment(text) for text in set_ or []),
+        settings=({"train.compile": True} if compile_ else {}) | dict(parse_assignment(text) for text in set_ or []),
         config=config,
         out=out,
         resume=resume,

@@ -80,8 +80,7 @@ def all_rows(x: Tensor) -> Tensor:
 @torch.no_grad()
 def average_in_place(tensors: Iterable[Tensor]) -> None:
     """Set tensors of one dtype to their mean over the ranks, in one message."""
-    tensors = list(tensors)
-    if ranks() == 1 or not tensors:
+    if ranks() == 1 or not (tensors := list(tensors)):
         return
     flat = all_mean(torch.cat([tensor.flatten() for tensor in tensors]))
     for tensor, part in zip(tensors, flat.split([tensor.numel() for tensor in tensors]), strict=True):

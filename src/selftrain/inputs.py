@@ -34,6 +34,7 @@ from selftrain.network import Classifier, Encoder, OnFeatures, UnitFeatures
 from selftrain.settings import DataSettings, Settings
 
 LARGEST_CACHED_TEST_SET = 1 << 30  # bytes of decoded test pictures kept between evaluations
+LARGEST_KEPT_POOL = 1 << 30  # bytes of decoded training pictures held in memory
 PIXELS_A_PASS = 1 << 17  # on a CPU, small passes keep activations in reach: 8 pictures of 128 x 128
 
 
@@ -92,8 +93,13 @@ class PixelInputs:
         self._kept: dict[tuple[int, int, int], list[Tensor]] = {}
 
     def views(self, rows: np.ndarray) -> ImageViews:
-        flip = _flip(self.settings, self.corpus)
-        return image_views(self.corpus.images.subset(rows), self.settings.data, self.card, flip)
+        settings, flip = self.settings, _flip(self.settings, self.corpus)
+        size = len(rows) * self.card.channels * self.card.preprocessing.size**2
+        often = settings.train.steps * settings.train.unlabeled_batch >= len(
+            rows
+        )  # else files are read as they come up
+        keep = size <= LARGEST_KEPT_POOL and often
+        return image_views(self.corpus.images.subset(rows), settings.data, self.card, flip, keep)
 
     def clean(self, images: Images, batch: int, rows: slice = slice(None)) -> Iterable[Tensor]:
         key = (id(images), rows.start, rows.stop)
@@ -244,6 +250,8 @@ class Extractor:
             torch.set_num_threads(threads)
 
 
-def image_views(images: Images, data: DataSettings, card: ModelCard, flip: bool) -> ImageViews:
+def image_views(images: Images, data: DataSettings, card: ModelCard, flip: bool, keep: bool = False) -> ImageViews:
     like = card.preprocessing
-    return ImageViews(images, data, side=like.size, channels=card.channels, interpolation=like.interpolation, flip=flip)
+    return ImageViews(
+        images, data, side=like.size, channels=card.channels, interpolation=like.interpolation, flip=flip, keep=keep
+    )

@@ -151,6 +151,8 @@ class TrainSettings:
     """32, or bf16-mixed: bfloat16 where it is safe"""
     channels_last: bool = True
     """memory layout of images; quicker for convolutions"""
+    compile: bool = False
+    """compile the network (torch.compile): a minute or more to start, then somewhat quicker steps"""
     threads: int = 0
     """CPU threads; 0: as torch sees fit"""
     accelerator: Literal["auto", "cpu", "cuda", "mps"] = "auto"

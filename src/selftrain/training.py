@@ -39,14 +39,16 @@ from selftrain.data.sources import (
 )
 from selftrain.data.split import Split, fold_splits, load_split, make_split, save_split
 from selftrain.data.stream import Stream, batches
+from selftrain.data.views import ImageViews
 from selftrain.distributed import all_sum, failing_together, from_first, my_share, started
 from selftrain.engine.checkpoint import load_checkpoint, not_a_checkpoint, save_checkpoint
+from selftrain.engine.estimate import Estimate
 from selftrain.engine.evaluate import tally
 from selftrain.engine.loggers import RowLogger, check_logger
 from selftrain.engine.loop import Loop, add_average
 from selftrain.engine.observers import observers_of
 from selftrain.engine.optim import make_optimizers
-from selftrain.engine.runtime import make_fabric
+from selftrain.engine.runtime import compile_networks, make_fabric
 from selftrain.engine.sharding import make_whole, shard_backbones
 from selftrain.environment import device_name, environment
 from selftrain.errors import UserError
@@ -404,6 +406,8 @@ class _Training:
         settings = self.settings
         name = spell_method(self.method, settings.regime)
         device = self.fabric.device
+        if settings.train.compile:
+            compile_networks(self.net, self.reporter.warn)
         loop = Loop(
             fabric=self.fabric,
             settings=settings,
@@ -419,9 +423,9 @@ class _Training:
                 loop.load_state_dict(state)
             except (KeyError, RuntimeError, TypeError, ValueError) as error:
                 raise not_a_checkpoint(folder / CHECKPOINTS, error) from None
-        workers = self._workers()
         if loop.step < loop.steps:
             self.stream[loop.step]  # whatever is wrong with the data is better said before there is a run folder
+        workers = self._workers()
         if from_first(loop.step) != loop.step:
             raise UserError(
                 f"--resume: rank {self.fabric.global_rank} found another checkpoint in {folder} than rank 0."
@@ -470,8 +474,14 @@ class _Training:
             if watch is not None:
                 for row in loop.rows:
                     watch(row)
+            estimate = Estimate(loop.steps, device, self.reporter.say)
+
+            def on_progress(step: int) -> None:
+                bar.reach(step)
+                estimate(step)
+
             loop.on_row = on_row
-            loop.on_progress = bar.reach
+            loop.on_progress = on_progress
             loop.on_checkpoint = on_checkpoint
             loop.run(batches(self.stream, loop.step, loop.steps, workers=workers, pin=device.type == "cuda"))
         if loop.step < loop.steps:
@@ -501,8 +511,9 @@ class _Training:
     def _workers(self) -> int:
         if self.settings.data.workers is not None:
             return self.settings.data.workers
-        in_memory = self.settings.regime == "frozen" or isinstance(self.corpus.images, ArrayImages)
-        return 0 if in_memory else min(4, torch.get_num_threads())
+        of_files = self.stream.unlabeled if self.method.views.unlabeled else self.stream.labeled
+        from_disk = isinstance(of_files, ImageViews) and of_files.pixels is None
+        return min(4, torch.get_num_threads()) if from_disk else 0
 
     def _open(self, folder: Path, loop: Loop) -> None:
         """Write what is known before the first step; metrics are those of the checkpoint, whatever a kill left."""

@@ -420,3 +420,14 @@ def test_wrong_batches_are_named() -> None:
         RandomFlip().apply(random_images(3, 1, 8, 8), params)
     with pytest.raises(ValueError, match=r"float32 of shape \(2, 3, 8, 8\)"):
         RandomFlip().apply(torch.zeros(2, 3, 8, 8), params)
+
+
+def test_a_picture_of_the_least_side_is_large_enough_for_every_crop() -> None:
+    crop = ResizedCrop(32, scale=(0.2, 1.0))
+    rng = np.random.default_rng(0)
+    for width, height in ((1, 1), (3, 2), (2, 3), (4, 1)):
+        scale = crop.least_side / min(width, height)
+        boxes = np.array([crop.box(round(width * scale), round(height * scale), row) for row in rng.random((500, 4))])
+        sides = boxes[:, 2:] - boxes[:, :2]
+        assert sides.min() >= 31.9
+    assert crop.least_side < 2.7 * 32  # and not much larger than that

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
 
 from selftrain.batch import Views
-from selftrain.data.images import ArrayImages
+from selftrain.data.images import ArrayImages, FileImages, find_images
 from selftrain.data.stream import Shuffle, Stream, batches
 from selftrain.data.views import ImageViews
 from selftrain.settings import make_settings
+from tests.folders import layout_2
 
 VIEWS = Views(unlabeled=("weak", "strong", "weak_2"), gradient=("strong",))
 
@@ -109,3 +112,20 @@ def test_global_random_state_is_left_alone() -> None:
     for _ in batches(make_stream(), 0, 2, workers=1):
         pass
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_pictures_held_in_memory_are_those_of_the_files(tmp_path: Path) -> None:
+    folder = layout_2(tmp_path)
+    images = FileImages(folder, find_images(folder))
+    data = make_settings("scratch", {}).data
+    held, read = (
+        ImageViews(images, data, side=8, channels=3, interpolation="bilinear", flip=True, keep=keep)
+        for keep in (True, False)
+    )
+    assert held.pixels is None  # nothing is read before it is wanted
+    for rows in (np.array([3, 0, 3]), np.arange(len(images))):
+        views = [maker.make(rows, ("weak", "strong", "clean"), np.random.default_rng(1)) for maker in (held, read)]
+        for name in views[0]:
+            assert torch.equal(views[0][name], views[1][name]), name
+    assert held.pixels is not None
+    assert read.pixels is None

@@ -180,6 +180,12 @@ BENCHES: dict[str, Bench] = {
         ),
     ),
     "study/view": _study("the view h' sees", *changes([DST], "method.worst_view", ("weak", "strong"))),
+    "study/view-digits": Bench(
+        "training from random weights: the view h' sees",
+        ("digits",),
+        changes([DST], "method.worst_view", ("weak", "strong")),
+        DIGITS,
+    ),
     "study/width": _study("width of the heads", *changes([DST], "method.width", (256, 512, 1024, 2048))),
     "study/bottleneck": _study("width of psi", *changes(["fixmatch", DST], "network.bottleneck", (256, 512, 1024))),
     "study/lr": _study("learning rate", *changes(["fixmatch", DST], "optim.lr", (0.003, 0.01, 0.03))),

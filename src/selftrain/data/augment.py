@@ -226,6 +226,12 @@ class ResizedCrop:
         if not 0 < self.ratio[0] <= self.ratio[1] < math.inf:
             raise UserError(f"{type(self).__name__}: ratio is {self.ratio}; expected 0 < least <= greatest.")
 
+    @property
+    def least_side(self) -> int:
+        """The shorter side a picture must have for its smallest crop to be no smaller than the output."""
+        narrowest = min(self.ratio[0], 1 / self.ratio[1])
+        return math.ceil(self.size / math.sqrt(self.scale[0] * min(narrowest, 1)))
+
     def draw(self, n: int, rng: np.random.Generator) -> np.ndarray:
         """(n, 4) in [0, 1), for area, ratio, down and right; they become a box when the picture's size is known."""
         return rng.random((n, 4))

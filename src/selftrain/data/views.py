@@ -44,8 +44,19 @@ class ViewMaker(Protocol):
 class ImageViews:
     """Views of pictures: crop and flip (weak), RandAugment and cutout on top (strong), centre crop (clean)."""
 
-    def __init__(self, images: Images, data: DataSettings, *, side: int, channels: int, interpolation: str, flip: bool):
+    def __init__(
+        self,
+        images: Images,
+        data: DataSettings,
+        *,
+        side: int,
+        channels: int,
+        interpolation: str,
+        flip: bool,
+        keep: bool = False,
+    ):
         self.images = images
+        self.keep = keep  # read every file once, when the first batch is wanted, and hold the pictures in memory
         self.mode = "L" if channels == 1 else "RGB"
         self.clean_one = CentreResize(side, interpolation)
         # A picture kept whole and in memory is resized once; a random resized crop wants the original.
@@ -81,7 +92,7 @@ class ImageViews:
             drawn[name] = (crops, self.augmentations[kind_of(name)].draw(len(rows), rng)[mine])
         rows = rows[mine]
         whole = self._clean(rows) if self.resized is None else None
-        originals = [] if self.resized is None else [self.images.load(int(row), self.mode) for row in rows]
+        originals = self._originals(rows) if self.resized else []
         views = {}
         for name, (crops, params) in drawn.items():
             if whole is not None:
@@ -94,7 +105,16 @@ class ImageViews:
             views[name] = self.augmentations[kind_of(name)].apply(start, params)
         return views
 
+    def _originals(self, rows: np.ndarray) -> list[PIL.Image.Image]:
+        """Pictures to cut from, decoded no larger than the smallest crop wants them."""
+        assert self.resized is not None
+        return [self.images.load(int(row), self.mode, min_side=self.resized.least_side) for row in rows]
+
     def _clean(self, rows: np.ndarray) -> Tensor:
+        if self.pixels is None and self.keep:
+            like = self.clean_one
+            channels = 1 if self.mode == "L" else 3
+            self.pixels = torch.cat(list(clean_batches(self.images, 256, like.size, channels, like.interpolation)))
         if self.pixels is not None:
             return self.pixels[torch.from_numpy(rows)]
         side = self.clean_one.size

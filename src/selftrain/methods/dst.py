@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from selftrain import functional as st
 from selftrain.batch import Labeled, Unlabeled, Views
 from selftrain.methods.base import Losses, Notes, Wrapper
-from selftrain.network import Network, frozen, mlp_head, overheard, still_statistics
+from selftrain.network import Network, frozen, mlp_head, overheard, still_statistics, together
 from selftrain.options import UNSET
 
 # The paper's equations and the code its authors released differ; both are here by name.
@@ -135,11 +135,11 @@ class DST(Wrapper):
         h_worst, exists = net.parts["h_worst"], f_hat.y >= 0
         y = l.y if self.worst_labels == "true" else net.h(l.weak).argmax(dim=1)
         f_hat = st.PseudoLabels(f_hat.y, f_hat.keep if self.worst_threshold else exists)
-        logits = h_worst(u[self.worst_view])
+        on_u, on_l = together(h_worst, u[self.worst_view], l.weak)
         mistake = self.worst_loss == "mistake"
-        agreement = st.mistake_loss(logits, f_hat) if mistake else -st.pseudo_cross_entropy(logits, f_hat, self.ce_cap)
-        wrong = st.cross_entropy(h_worst(l.weak), y)
-        notes |= {"h_worst": logits.detach(), "L_worst": wrong.detach()}
+        agreement = st.mistake_loss(on_u, f_hat) if mistake else -st.pseudo_cross_entropy(on_u, f_hat, self.ce_cap)
+        wrong = st.cross_entropy(on_l, y)
+        notes |= {"h_worst": on_u.detach(), "L_worst": wrong.detach()}
         # as long as the base has made no label there is no worst case
         return (self.eta_prime * wrong + agreement) * exists.any()
 

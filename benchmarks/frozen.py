@@ -1,0 +1,88 @@
+"""A step on frozen features: against its matrix products and its optimiser alone, and against three passes.
+
+Knows nothing of how features are made. Features of 1,280 numbers, psi 1280 -> 512, heads of width 1,024, 100 classes;
+32 labeled and 64 unlabeled samples, weak and strong views of the latter with gradient.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from benchmarks.engine import reference_dst
+from benchmarks.problems import Problem, frozen_problem
+from benchmarks.ratios import CLOCK, Row, take_turns
+
+SPELLING = "dst(fixmatch(w_strong=0))"
+
+
+def products(problem: Problem, labeled: int, unlabeled: int) -> Callable[[], None]:
+    """Every matrix product of the step, forward and backward, and a fused SGD step: nothing else can be left out."""
+    psi, h = problem.net.psi.bottleneck[0], problem.net.h  # type: ignore[index]
+    linear = [*(m for name in ("h_pseudo", "h_worst") for m in problem.net.parts[name] if isinstance(m, nn.Linear))]  # type: ignore[union-attr]
+    parameters = [p.detach().clone().requires_grad_() for p in problem.net.parameters() if p.requires_grad]
+    for p in parameters:
+        p.grad = torch.randn_like(p) * 1e-3
+    sgd = torch.optim.SGD(parameters, lr=1e-6, momentum=0.9, nesterov=True, weight_decay=5e-4, fused=True)
+    both = 2 * unlabeled
+
+    def layer(weight: Tensor, forward: int, backward: int, input_gradient: bool = True) -> Callable[[], None]:
+        x, g = torch.randn(forward, weight.shape[1]), torch.randn(backward, weight.shape[0])
+        w = weight.detach()
+
+        def run() -> None:
+            torch.mm(x, w.t())
+            torch.mm(g.t(), x[:backward])
+            if input_gradient:
+                torch.mm(g, w)
+
+        return run
+
+    work = [
+        layer(psi.weight, labeled + both, labeled + both, input_gradient=False),
+        layer(h.weight, labeled + unlabeled, labeled),  # type: ignore[arg-type]
+        *(layer(m.weight, unlabeled, unlabeled) for m in linear[:2]),
+        *(layer(m.weight, labeled + unlabeled, labeled + unlabeled) for m in linear[2:]),
+    ]
+
+    def run() -> None:
+        for one in work:
+            one()
+        sgd.step()
+
+    return run
+
+
+def rows() -> list[Row]:
+    dst, strong, fixmatch = (
+        frozen_problem(spelling)
+        for spelling in (SPELLING, "dst(fixmatch(w_strong=0), worst_view=strong)", "fixmatch(w_strong=0)")
+    )
+    batch = dst.stream[0]
+
+    def step(problem: Problem) -> Callable[[], None]:
+        return lambda: problem.loop.take_step(*batch)
+
+    reference = batch[0].map(dst.net.psi.normalise), batch[1].map(dst.net.psi.normalise)
+    times = take_turns(
+        {
+            "products": products(dst, 32, 64),
+            "dst": step(dst),
+            "dst, strong": step(strong),
+            "dst with stream": dst.step,
+            "fixmatch": step(fixmatch),
+            "three passes": reference_dst(dst, reference),
+        },
+        CLOCK.rounds(30, 15),
+        warm_up=3,
+        repeat=5,
+    )
+    return [
+        times.cost("frozen step / its matrix products and SGD, dst", "dst", "products", 1.9),
+        times.gain("reference dst (three passes) / frozen dst", "dst", "three passes", 2.2),
+        times.cost("frozen step with drawing and gathering its batch / without, dst", "dst with stream", "dst"),
+        times.cost("frozen dst / fixmatch, worst case on weak views", "dst", "fixmatch"),
+        times.cost("frozen dst / fixmatch, worst case on strong views", "dst, strong", "fixmatch"),
+    ]

@@ -1,0 +1,201 @@
+"""Runs to time: the real engine on synthetic pictures or features, and the floor below it.
+
+Knows nothing of clocks.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torchvision.transforms.v2.functional import resize
+
+from selftrain.backbones import build_backbone
+from selftrain.batch import Labeled, Unlabeled
+from selftrain.data.features import FeatureViews
+from selftrain.data.images import ArrayImages
+from selftrain.data.stream import Stream
+from selftrain.data.views import ImageViews, ViewMaker
+from selftrain.engine import observers
+from selftrain.engine.loop import Loop
+from selftrain.engine.optim import make_optimizers
+from selftrain.engine.runtime import make_fabric
+from selftrain.methods import make_method
+from selftrain.model import make_card, make_classifier
+from selftrain.network import Network, Task, UnitFeatures
+from selftrain.settings import Settings, make_settings
+
+
+def pictures(n: int, side: int, seed: int = 0) -> np.ndarray:
+    """Smooth random pictures (n, 3, side, side): photographs are smooth, too."""
+    noise = np.random.default_rng(seed).integers(0, 256, (n, 3, max(side // 4, 1), max(side // 4, 1)), dtype=np.uint8)
+    return resize(torch.from_numpy(noise), [side, side]).numpy()
+
+
+@dataclass
+class Problem:
+    """A run whose steps can be taken one by one, batches made in memory and included."""
+
+    loop: Loop
+    stream: Stream
+
+    def step(self) -> None:
+        self.loop.take_step(*self.stream[self.loop.step])
+
+    @property
+    def net(self) -> Network:
+        return self.loop.net
+
+
+def image_problem(
+    spelling: str, *, batch: int = 16, unlabeled_batch: int = 112, pool: int = 2000, classes: int = 10, **given: Any
+) -> Problem:
+    """Training from random weights: WRN-28-2 at 32 px unless said otherwise."""
+    regime = given.pop("regime", "scratch")
+    backbone = given.pop("network.backbone", "wrn-28-2")
+    side = given.pop("data.size", 32)
+    settings = make_settings(
+        regime, {"train.batch": batch, "train.unlabeled_batch": unlabeled_batch, "train.steps": 10_000, **given}
+    )
+    torch.manual_seed(0)
+    network = build_backbone(backbone, weights="none", size=side, channels=3)
+    card = make_card(settings.network, network, tuple(map(str, range(classes))), side)
+    classifier = make_classifier(card, network, channels_last=settings.train.channels_last)
+    like = card.preprocessing
+    pixels = pictures(pool, side)
+
+    def views(rows: np.ndarray) -> ImageViews:
+        kept = ArrayImages(pixels[rows])
+        return ImageViews(kept, settings.data, side=side, channels=3, interpolation=like.interpolation, flip=True)
+
+    labeled = np.arange(4 * classes)
+    return _problem(spelling, settings, classifier, views(labeled), labeled % classes, views(np.arange(pool)),
+                    Task(classes, pool, 10_000, (3, side, side)))  # fmt: skip
+
+
+def frozen_problem(
+    spelling: str, *, batch: int = 32, unlabeled_batch: int = 64, rows: int = 10_000, classes: int = 100, **given: Any
+) -> Problem:
+    """Training on features of 1,280 numbers: psi 1280 -> 512, heads 1,024 wide."""
+    settings = make_settings(
+        "frozen", {"train.batch": batch, "train.unlabeled_batch": unlabeled_batch, "train.steps": 10_000, **given}
+    )
+    names = ("clean", "weak_1", "weak_2", "strong_1", "strong_2")
+    features = np.random.default_rng(0).standard_normal((rows, 1, 1280), np.float32).astype(np.float16)
+    kept = np.broadcast_to(features, (rows, len(names), 1280))
+    torch.manual_seed(0)
+    card = make_card(settings.network, None, tuple(map(str, range(classes))), 0, frozen=True, features=1280)
+    classifier = make_classifier(card, UnitFeatures(1280))
+    labeled = np.arange(4 * classes)
+    return _problem(
+        spelling, settings, classifier, FeatureViews(kept, names, labeled), labeled % classes,
+        FeatureViews(kept, names, np.arange(rows)), Task(classes, rows, 10_000, (1280,)),
+    )  # fmt: skip
+
+
+def _problem(
+    spelling: str, settings: Settings, classifier: Any, labeled: ViewMaker, labels: np.ndarray, unlabeled: ViewMaker,
+    task: Task,
+) -> Problem:  # fmt: skip
+    method = make_method(spelling, settings.regime)
+    net = Network(classifier, task)
+    method.setup(net)
+    if settings.train.channels_last:
+        net = net.to(memory_format=torch.channels_last)
+    fabric = make_fabric(settings.train)
+    train = settings.train
+    stream = Stream(
+        labeled, labels, unlabeled, method.views, batch=train.batch, unlabeled_batch=train.unlabeled_batch,
+        seed=0, rank=fabric.global_rank, ranks=fabric.world_size,
+    )  # fmt: skip
+    truth = torch.arange(task.unlabeled) % task.classes
+    loop = Loop(
+        fabric=fabric,
+        settings=settings,
+        method=method,
+        net=net,
+        optimizers=make_optimizers(net, settings.optim, method),
+        observers=_observers(truth, task.classes, fabric.device),
+        evaluate=lambda model: {},
+        pool=stream.pool,
+    )
+    loop.objective.train()
+    return Problem(loop, stream)
+
+
+def _observers(truth: Tensor, classes: int, device: torch.device) -> list[Any]:
+    """Those that every run has."""
+    if hasattr(observers, "observers_of"):
+        return list(observers.observers_of(truth, classes, device))
+    return [observers.LossMeter(device), observers.PseudoLabelQuality(truth, device)]
+
+
+@dataclass(frozen=True)
+class Pass:
+    """What a step feeds a backbone once."""
+
+    backbone: nn.Module
+    x: Tensor
+    gradient: bool
+    of_input: bool
+    """gradient is wanted of what is fed, and of no weight"""
+    training: bool
+
+
+def passes_of(problem: Problem) -> list[Pass]:
+    """The passes through any backbone that a step makes, in order."""
+    found: list[Pass] = []
+
+    def note(module: nn.Module, args: tuple[Tensor, ...]) -> None:
+        gradient, x = torch.is_grad_enabled(), args[0]
+        found.append(Pass(module, x.detach().clone(), gradient, gradient and x.requires_grad, module.training))
+
+    backbones = {
+        id(module.backbone): module.backbone for module in problem.net.modules() if hasattr(module, "backbone")
+    }
+    handles = [backbone.register_forward_pre_hook(note) for backbone in backbones.values()]
+    problem.step()
+    for handle in handles:
+        handle.remove()
+    return found
+
+
+def floor_of(passes: list[Pass]) -> Callable[[], None]:
+    """Forward and backward of these tensors and nothing else, channels-last as they were."""
+
+    def run() -> None:
+        outputs = []
+        for one in passes:
+            one.backbone.train(one.training)
+            with torch.set_grad_enabled(one.gradient):
+                out = one.backbone(one.x.requires_grad_(one.of_input))
+            if one.of_input:
+                torch.autograd.grad(out.sum(), one.x)
+            elif one.gradient:
+                outputs.append(out.square().mean())
+        torch.stack(outputs).sum().backward()
+        for one in passes:
+            one.backbone.zero_grad(set_to_none=True)
+
+    return run
+
+
+def contiguous(passes: list[Pass]) -> list[Pass]:
+    """The same passes in the other memory layout, through copies."""
+    copies = {
+        one.backbone: copy.deepcopy(one.backbone).to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+        for one in passes
+    }
+    return [replace(one, backbone=copies[one.backbone], x=one.x.contiguous()) for one in passes]
+
+
+def batch_of(problem: Problem, step: int = 0) -> tuple[Labeled, Unlabeled]:
+    """A batch as the reference steps want it: normalised, in memory, contiguous."""
+    normalise = problem.net.psi.normalise
+    labeled, unlabeled = problem.stream[step]
+    return labeled.map(lambda x: normalise(x).contiguous()), unlabeled.map(lambda x: normalise(x).contiguous())

@@ -1,0 +1,130 @@
+"""Ratios of times that hold on a busy machine: competitors take turns in one process, and pairs of turns are compared.
+
+Knows nothing of what is timed.
+
+A round gives every competitor one turn, in an order that rotates from round to round; the first rounds warm up and are
+thrown away. The ratio of two competitors is the median over rounds of their ratio within a round, so that a slow minute
+of the machine slows both. The spread is the quartiles of those ratios.
+"""
+
+from __future__ import annotations
+
+import gc
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+
+@dataclass
+class Row:
+    """A line of the table. ``ratio`` is a cost (at most the bar), or a gain (``times``: at least the bar)."""
+
+    name: str
+    ratio: float
+    bar: float | None = None
+    median_ms: float | None = None
+    spread: tuple[float, float] | None = None
+    kind: str = "cost"
+    """cost, gain, or an amount with a unit of its own: ms, s, GB, %"""
+
+    @property
+    def holds(self) -> bool | None:
+        if self.bar is None:
+            return None
+        return bool(self.ratio >= self.bar if self.kind == "gain" else self.ratio <= self.bar)
+
+    def as_json(self) -> dict[str, Any]:
+        values = {"name": self.name, "ratio": self.ratio, "bar": self.bar, "holds": self.holds}
+        return {**values, **{key: value for key, value in asdict(self).items() if key not in values}}
+
+    def as_text(self) -> str:
+        unit = {"cost": "", "gain": "x"}.get(self.kind, f" {self.kind}")
+        bar = "" if self.bar is None else f"{'>=' if self.kind == 'gain' else '<='} {self.bar:g}{unit}"
+        spread = "" if self.spread is None else f"{self.spread[0]:.2f} to {self.spread[1]:.2f}"
+        took = "" if self.median_ms is None else f"{self.median_ms:,.2f}"
+        verdict = {None: "", True: "holds", False: "FAILS"}[self.holds]
+        return f"{self.name:66} {f'{self.ratio:.2f}{unit}':>10} {spread:>16} {bar:>9} {verdict:6} {took:>11}"
+
+    def as_markdown(self) -> str:
+        unit = {"cost": "", "gain": " x"}.get(self.kind, f" {self.kind}")
+        bar = "" if self.bar is None else f"at {'least' if self.kind == 'gain' else 'most'} {self.bar:g}{unit}"
+        bar += ", **missed**" if self.holds is False else ""
+        spread = "" if self.spread is None else f"{self.spread[0]:.2f} to {self.spread[1]:.2f}"
+        return f"| {self.name} | {self.ratio:.2f}{unit} | {spread} | {bar} |"
+
+
+HEADING = f"{'':66} {'ratio':>10} {'quartiles':>16} {'bar':>9} {'':6} {'median ms':>11}"
+
+
+@dataclass
+class Clock:
+    """Wall time on all cores, or the CPU time of this process on one thread, which others on the machine blur less."""
+
+    cpu: bool = False
+    quick: bool = False
+
+    def now(self) -> float:
+        return time.process_time() if self.cpu else time.perf_counter()
+
+    def rounds(self, usual: int, quick: int | None = None) -> int:
+        return (quick or max(3, usual // 4)) if self.quick else usual
+
+
+CLOCK = Clock()
+
+
+class Times:
+    """Seconds of each turn of each competitor, (rounds,) by name."""
+
+    def __init__(self, seconds: Mapping[str, np.ndarray]):
+        self.seconds = dict(seconds)
+
+    def cost(self, name: str, ours: str, floor: str, bar: float | None = None) -> Row:
+        """How many times as long ours takes as the least it could."""
+        return self._row(name, self.seconds[ours] / self.seconds[floor], ours, bar, "cost")
+
+    def gain(self, name: str, ours: str, reference: str, bar: float | None = None) -> Row:
+        """How many times faster ours is."""
+        return self._row(name, self.seconds[reference] / self.seconds[ours], ours, bar, "gain")
+
+    def amount(self, name: str, ours: str, bar: float | None = None) -> Row:
+        """Milliseconds."""
+        return self._row(name, 1e3 * self.seconds[ours], ours, bar, "ms")
+
+    def _row(self, name: str, values: np.ndarray, ours: str, bar: float | None, kind: str) -> Row:
+        low, middle, high = (float(q) for q in np.quantile(values, [0.25, 0.5, 0.75]))
+        return Row(name, middle, bar, float(np.median(self.seconds[ours]) * 1e3), (low, high), kind)
+
+
+def take_turns(
+    work: Mapping[str, Callable[[], object]],
+    rounds: int,
+    *,
+    warm_up: int = 1,
+    repeat: int = 1,
+    threads: int | None = None,
+) -> Times:
+    """Time each piece of work once a round (``repeat`` calls make a turn)."""
+    names, seconds = list(work), {name: np.empty(rounds) for name in work}
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads or (1 if CLOCK.cpu else before))
+    gc.collect()
+    gc.disable()  # a collection would fall on whoever's turn it is
+    try:
+        for number in range(-warm_up, rounds):
+            for place in range(len(names)):
+                name = names[(number + place) % len(names)]
+                started = CLOCK.now()
+                for _ in range(repeat):
+                    work[name]()
+                if number >= 0:
+                    seconds[name][number] = (CLOCK.now() - started) / repeat
+            gc.collect()
+    finally:
+        gc.enable()
+        torch.set_num_threads(before)
+    return Times(seconds)

@@ -1,0 +1,66 @@
+"""How long a run will take and how much memory it needs, from its first steps.
+
+Knows nothing of what a step does: it looks at a clock.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from collections.abc import Callable
+
+import torch
+
+WARM_UP, STEPS, SECONDS = 3, 15, 10.0  # steps that are not counted; steps, or seconds, that are
+
+
+class Estimate:
+    """Called after each step; says once, after about 20 steps (fewer if they are slow), what the rest will cost."""
+
+    def __init__(self, steps: int, device: torch.device, say: Callable[[str], None]):
+        self.steps, self.device, self.say = steps, device, say
+        self.taken = 0
+        self.started = 0.0
+        self.done = False
+
+    def __call__(self, step: int) -> None:
+        if self.done:
+            return
+        self.taken += 1
+        if self.taken == WARM_UP:
+            self.started = self._now()
+        counted = self.taken - WARM_UP
+        if counted >= STEPS or (counted >= 2 and time.monotonic() - self.started > SECONDS):
+            self.done = True
+            self.say(in_words(self.steps - step, (self._now() - self.started) / counted, peak_memory(self.device)))
+
+    def _now(self) -> float:
+        if self.device.type == "cuda":  # twice a run: steps are queued, and a clock must wait for them
+            torch.cuda.synchronize(self.device)
+        return time.monotonic()
+
+
+def peak_memory(device: torch.device) -> float:
+    """Bytes: of the device where it counts them, else of this process; 0 where nobody knows."""
+    if device.type == "cuda":
+        return float(torch.cuda.max_memory_reserved(device))
+    if sys.platform == "win32":
+        return 0.0
+    import resource
+
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (1.0 if sys.platform == "darwin" else 1024.0)
+
+
+def in_words(steps: int, seconds: float, memory: float) -> str:
+    speed = f"{1 / seconds:,.3g} steps a second" if seconds < 1 else f"{seconds:,.3g} seconds a step"
+    room = f", {memory / 1e9:.1f} GB of memory" if memory else ""
+    return f"the other {steps:,} steps: about {duration(steps * seconds)}{room} ({speed})"
+
+
+def duration(seconds: float) -> str:
+    """``40 seconds``, ``3 minutes``, ``2.5 hours``, ``4 days``."""
+    for unit, length, least in (("day", 86400.0, 2), ("hour", 3600.0, 1.5), ("minute", 60.0, 2)):
+        if seconds >= least * length:
+            amount = seconds / length
+            return f"{amount:.0f} {unit}s" if amount >= 10 or unit == "minute" else f"{amount:.2g} {unit}s"
+    return f"{max(seconds, 1):.0f} second" + ("" if seconds < 1.5 else "s")

@@ -1,0 +1,56 @@
+"""The estimate of time and memory."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from selftrain.engine import estimate
+from selftrain.engine.estimate import Estimate, duration, in_words, peak_memory
+
+CPU = torch.device("cpu")
+
+
+@pytest.mark.parametrize(
+    ("seconds", "words"),
+    [(0.2, "1 second"), (40, "40 seconds"), (80, "80 seconds"), (180, "3 minutes"), (5000, "83 minutes"),
+     (9000, "2.5 hours"), (40000, "11 hours"), (86400 * 4, "4 days")],
+)  # fmt: skip
+def test_durations_are_in_plain_words(seconds: float, words: str) -> None:
+    assert duration(seconds) == words
+
+
+def test_words() -> None:
+    assert in_words(1000, 0.25, 1.23e9) == "the other 1,000 steps: about 4 minutes, 1.2 GB of memory (4 steps a second)"
+    assert "2 seconds a step" in in_words(10, 2.0, 1e9)
+
+
+def test_it_is_said_once_after_the_first_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(estimate.time, "monotonic", lambda: clock[0])
+    said: list[str] = []
+    look = Estimate(1000, CPU, said.append)
+    for step in range(1, 100):
+        clock[0] += 5.0 if step <= estimate.WARM_UP else 0.1  # the first steps are slow and do not count
+        look(step)
+    assert len(said) == 1
+    first = estimate.WARM_UP + estimate.STEPS
+    assert said[0].startswith(f"the other {1000 - first} steps: about 98 seconds")
+
+
+def test_slow_steps_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = [0.0]
+    monkeypatch.setattr(estimate.time, "monotonic", lambda: clock[0])
+    said: list[str] = []
+    look = Estimate(100, CPU, said.append)
+    for step in range(1, 6):
+        clock[0] += 30.0
+        look(step)
+    assert said == [in_words(95, 30.0, peak_memory(CPU))]
+
+
+def test_memory_is_that_of_the_process() -> None:
+    before = peak_memory(CPU)
+    block = torch.ones(25_000_000)  # 100 MB
+    assert peak_memory(CPU) >= max(before, 1e8)
+    del block

@@ -1,0 +1,114 @@
+"""What makes a step quick changes nothing: the same losses and weights as the step written plainly."""
+
+from __future__ import annotations
+
+import copy
+
+import pytest
+import torch
+from torch import nn
+
+from selftrain.engine import runtime
+from selftrain.engine.optim import lr_factor
+from selftrain.engine.runtime import compile_networks, keep_memory
+from selftrain.methods import make_method
+from selftrain.methods.dst import DST
+from selftrain.network import mlp_head, together
+from tests.tiny import digits_loop, go_on, tiny_batch, tiny_net
+
+
+@pytest.mark.parametrize("spelling", ["fixmatch(tau=0.2)", "dst(fixmatch(tau=0.2), dropout=0)"])
+def test_a_step_is_that_of_plain_torch(spelling: str) -> None:
+    """Contiguous pictures, SGD and moving average written out, each view encoded in the pass it belongs to."""
+    method = make_method(spelling, "scratch")
+    loop, stream, *_ = digits_loop(method, **{"optim.ema": 0.9})
+    loop.net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    plain = copy.deepcopy(loop.net).to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+    plain.psi.memory_format = torch.contiguous_format
+    del plain.parts["average"]
+    average = copy.deepcopy(plain.classifier)
+    optim = loop.settings.optim
+    velocity = {p: torch.zeros_like(p) for p in plain.parameters()}
+    for t in range(4):
+        labeled, unlabeled = stream[t]
+        loop.take_step(labeled, unlabeled)
+        losses = method.objective(plain, labeled, unlabeled)
+        plain.zero_grad()
+        losses.total.backward()  # type: ignore[no-untyped-call]
+        lr = optim.lr * lr_factor(optim, t, loop.settings.train.steps)
+        with torch.no_grad():
+            for p, v in velocity.items():
+                if p.grad is None:
+                    continue
+                g = p.grad + optim.weight_decay * p
+                v.mul_(optim.momentum).add_(g)
+                p.sub_(lr * (g + optim.momentum * v))
+            m = min(0.9, 1 - 1 / (t + 1))
+            for a, p in zip(average.parameters(), plain.classifier.parameters(), strict=True):
+                a.copy_(m * a + (1 - m) * p)
+        plain.advance()
+        for name, value in plain.named_parameters():
+            torch.testing.assert_close(loop.net.get_parameter(name), value, atol=1e-5, rtol=1e-4)
+    for a, ours in zip(average.parameters(), loop.predictor.parameters(), strict=True):
+        torch.testing.assert_close(ours, a, atol=1e-5, rtol=1e-4)
+
+
+def test_views_without_gradient_change_no_loss() -> None:
+    """DST with every view in one pass with gradient has the loss and the gradient of h and the heads that it has with
+    weak views apart, where no layer looks at its batch as a whole."""
+    method = make_method("dst(fixmatch(tau=0.2), worst_view=strong, dropout=0)", "frozen")
+    net = tiny_net(method).eval()
+    labeled, unlabeled = tiny_batch()
+    lean = method.objective(net, labeled, unlabeled)
+    every = type(method.views)(method.views.labeled, method.views.unlabeled, gradient=method.views.unlabeled)
+    l, u = net.encode(every, labeled, unlabeled)
+    assert isinstance(method, DST)
+    f_hat = method.base.label(net, net.h, u)
+    torch.testing.assert_close(lean.terms["labeled"], method.base.supervise(net, net.h, l), atol=1e-5, rtol=0)
+    torch.testing.assert_close(lean.terms["worst"], method.eta * method.E(net, l, u, f_hat), atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("layers", [2, 3])
+def test_batches_together_are_as_one_by_one(layers: int) -> None:
+    torch.manual_seed(0)
+    head = mlp_head(6, 8, 3, dropout=0.0, layers=layers)
+    parts = [torch.randn(5, 6), torch.randn(3, 6)]
+    together_, apart = together(head, *parts), [head(part) for part in parts]
+    for one, other in zip(together_, apart, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-6, rtol=0)
+    both = [
+        torch.autograd.grad(sum(y.square().sum() for y in ys), list(head.parameters())) for ys in (together_, apart)
+    ]
+    for one, other in zip(*both, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
+
+
+def test_the_allocator_is_left_alone_where_the_user_has_set_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "100000")
+    assert not keep_memory()
+
+
+def test_a_network_that_cannot_be_compiled_trains_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*args: object, **kwargs: object) -> None:
+        raise RuntimeError("no working C++ compiler\nand a long trace")
+
+    monkeypatch.setattr(runtime.torch, "compile", refuse)
+    net = tiny_net(make_method("fixmatch"))
+    said: list[str] = []
+    assert not compile_networks(net, said.append)
+    assert said == [
+        "train.compile=true: torch.compile does not work here (no working C++ compiler). Training goes on without it."
+    ]
+
+
+def test_compiling_keeps_weights_and_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``torch.compile`` itself is not run here: the names of a checkpoint are what a user would lose."""
+    monkeypatch.setattr(runtime.torch, "compile", lambda f, **options: f)
+    method = make_method("fixmatch(tau=0.2)", "scratch")
+    loop, stream, *_ = digits_loop(method)
+    names = list(loop.net.state_dict())
+    assert compile_networks(loop.net, pytest.fail)
+    assert list(loop.net.state_dict()) == names
+    go_on(loop, stream, 2)
+    copied: nn.Module = copy.deepcopy(loop.net.psi)
+    assert copied(stream[0][0].weak).isfinite().all()

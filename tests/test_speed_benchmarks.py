@@ -1,0 +1,77 @@
+"""The speed comparisons compare what they say."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import numpy as np
+import pytest
+import torch
+from benchmarks import __main__ as command
+from benchmarks import references
+from benchmarks.engine import STRONG, reference_dst
+from benchmarks.problems import batch_of, floor_of, image_problem, passes_of
+from benchmarks.ratios import Row, Times, take_turns
+
+SMALL = {"batch": 4, "unlabeled_batch": 6, "pool": 40, "network.backbone": "wrn-tiny", "data.size": 16}
+
+
+def test_turns_rotate_and_the_first_round_does_not_count() -> None:
+    order: list[str] = []
+    times = take_turns({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, 2)
+    assert order in (["a", "b", "b", "a", "a", "b"], ["b", "a", "a", "b", "b", "a"])
+    assert {name: len(seconds) for name, seconds in times.seconds.items()} == {"a": 2, "b": 2}
+
+
+def test_ratios_are_medians_of_pairs() -> None:
+    times = Times({"ours": np.array([2.0, 40.0, 2.0]), "floor": np.array([1.0, 20.0, 2.0])})
+    cost, gain = times.cost("cost", "ours", "floor", 1.9), times.gain("gain", "floor", "ours", 1.9)
+    assert (cost.ratio, cost.holds) == (2.0, False)
+    assert (gain.ratio, gain.holds) == (2.0, True)
+    assert Row("no bar", 1.0).holds is None
+    assert set(cost.as_json()) >= {"name", "ratio", "bar", "holds", "median_ms", "spread"}
+
+
+def test_a_slower_one_is_found_slower() -> None:
+    times = take_turns({"slow": lambda: time.sleep(0.02), "quick": lambda: time.sleep(0.005)}, 3)
+    assert times.gain("", "quick", "slow").ratio > 1.5
+
+
+@pytest.mark.parametrize(
+    ("spelling", "with_gradient", "without"), [("fixmatch", 10, 6), (STRONG, 10, 6), ("dst(fixmatch)", 16, 0)]
+)
+def test_a_step_feeds_its_backbone_no_more_than_it_needs(spelling: str, with_gradient: int, without: int) -> None:
+    """Labeled and strong views with gradient, weak ones without, in one pass each; DST's worst case on weak views wants
+    their gradient."""
+    passes = passes_of(image_problem(spelling, **SMALL))
+    assert [len(one.x) for one in passes if one.gradient] == [with_gradient]
+    assert [len(one.x) for one in passes if not one.gradient] == ([without] if without else [])
+    assert all(one.x.is_contiguous(memory_format=torch.channels_last) for one in passes)
+
+
+def test_floors_and_reference_steps_run() -> None:
+    problem = image_problem("dst(fixmatch)", **SMALL)
+    floor_of(passes_of(problem))()
+    assert all(p.grad is None for p in problem.net.psi.parameters())
+    before = [p.detach().clone() for p in problem.net.parameters()]
+    reference_dst(problem)()
+    references.concatenated_fixmatch(problem.net.psi, problem.net.h, *batch_of(problem))()
+    for p, q in zip(problem.net.parameters(), before, strict=True):  # they train copies
+        assert torch.equal(p, q)
+
+
+def test_the_command_writes_what_it_prints(
+    tmp_path: object, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(str(tmp_path))
+    monkeypatch.setattr(command.importlib.import_module("benchmarks.start"), "rows", lambda: [Row("one", 1.5, 1.2)])
+    monkeypatch.setattr("sys.argv", ["benchmarks", "--only", "start"])
+    command.main()
+    with open("bench.json", encoding="utf-8") as file:
+        (row,) = json.load(file)["rows"]
+    assert (row["name"], row["ratio"], row["bar"], row["holds"]) == ("one", 1.5, 1.2, False)
+    assert "1 of 1 bars do not hold" in capsys.readouterr().out
+    monkeypatch.setattr("sys.argv", ["benchmarks", "--markdown"])
+    command.main()
+    assert "| one | 1.50 |  | at most 1.2, **missed** |" in capsys.readouterr().out
