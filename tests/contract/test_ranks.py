@@ -13,6 +13,8 @@ import torch
 from tests.contract.spellings import SPELLINGS
 from tests.tiny import SAME_ON_ANY_RANKS, trajectory
 
+pytestmark = pytest.mark.timeout(900)  # as in test_runs.py
+
 
 @pytest.fixture(scope="module")
 def found(two_ranks: Path) -> dict[str, Any]:

@@ -21,6 +21,8 @@ from selftrain.model import load_model
 from selftrain.settings import make_settings
 from tests.contract.conftest import ENV, ROOT, WORDS, run
 
+pytestmark = pytest.mark.timeout(900)  # three processes that import torch take their time on a busy machine
+
 
 def rows(folder: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
