@@ -8,6 +8,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import time
 import warnings
 from collections.abc import Mapping
@@ -162,9 +163,8 @@ class Sweep:
             )
         study.set_user_attr("about", about)
         reporter.say(
-            f"study {self.study} in {self.url}: {trials} trials of "
-            + ("a grid of that many" if exhaustive else f"{size(space):g} points")
-            + f", {', '.join(space)}"
+            f"study {self.study} in {self.url}: {trials} trials over {', '.join(space)}"
+            + (", all there are" if exhaustive else f", of {size(space):g}" if size(space) < math.inf else "")
         )
         return study
 
