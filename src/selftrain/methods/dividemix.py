@@ -106,6 +106,7 @@ class DivideMix(SelfTraining):
             y, w = division.y[unlabeled.index], division.w[unlabeled.index, None]
             judged = F.one_hot(y.clamp(min=0), net.task.classes).to(own.dtype)
             q = sharpen(torch.where(w > 0.5, w * judged + (1 - w) * own, (own + other) / 2), self.T)
+            guess = torch.where(y >= 0, q.argmax(dim=1), y)
         targets = F.one_hot(labeled.y, net.task.classes).to(q.dtype)
         mixed_l, t_l = mixup(x_l, targets, torch.randperm(len(x_l), device=x_l.device), self.a)
         x, t = torch.cat([*x_u, x_l]), torch.cat([q, q, targets])
@@ -115,7 +116,7 @@ class DivideMix(SelfTraining):
         z_l, z_u, *z = net.embed(mixed_l, mixed_u, *map(net.psi.normalise, asked))
         l = {**dict(zip(names_l, z, strict=False)), "mixed": z_l, "target": t_l}
         u = {**dict(zip(views.gradient, z[len(names_l) :], strict=True)), "mixed": _pairs(z_u), "target": _pairs(t_u)}
-        return labeled.with_views(l), unlabeled.with_views({**u, "label": y, "clean": w.squeeze(1) > 0.5})
+        return labeled.with_views(l), unlabeled.with_views({**u, "label": guess, "clean": w.squeeze(1) > 0.5})
 
     def _guess(self, net: Network, x: list[Tensor]) -> Tensor:
         with still_statistics(net.psi):
