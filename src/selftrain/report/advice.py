@@ -147,8 +147,8 @@ def _falling(run: RunData, _: Sequence[RunData]) -> Iterator[Advice]:
         yield Advice(
             2,
             "Pseudo labels get worse",
-            f"Half-way, {percent(max(late))} of those in use were right; at the end {percent(late[-1])}: the run learns "
-            f"from its own mistakes. {text}",
+            f"Half-way, {percent(max(late))} of those in use were right; at the end {percent(late[-1])}: the run "
+            f"learns from its own mistakes. {text}",
             command,
         )
 
