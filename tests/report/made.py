@@ -146,7 +146,7 @@ def make_run(
         }  # fmt: skip
         if dst:
             arrays["pool_worst"] = np.where(rng.random(len(pool)) < 0.8, guessed, (guessed + 1) % K)
-            arrays["pool_pseudo"] = guessed
+            arrays["pool_pseudo"] = np.where(rng.random(len(pool)) < 0.9, guessed, (guessed + 1) % K)
         if truth:
             N = len(eval_truth)
             shown = names or [f"test/{i}.png" for i in range(N)]

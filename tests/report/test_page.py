@@ -143,7 +143,7 @@ def test_without_truth_there_is_a_page_of_what_can_be_known(tmp_path: Path) -> N
         "Agreement of the heads",
         "of the labels",
         "likely mistakes",
-        "the worst-case head disagrees",
+        "the pseudo head disagrees",
     ):
         assert title in words, title
     for section in ("classes", "bias", "confusion", "calibration"):

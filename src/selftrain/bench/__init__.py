@@ -220,7 +220,9 @@ FIXMATCH_AND_DST = (
     Row("fixmatch", {"method.tau": 0.95}, "FixMatch"),
     Row(DST, {"method.base.tau": 0.95}, "DST(FixMatch)"),
 )
-FLEXMATCH = Row("flexmatch", {"method.tau": 0.95}, "FlexMatch")
+SHORT = {"train.steps": 300, "train.eval_every": 300}
+COARSE = {"train.eval_every": 100}
+FLEXMATCH = Row("flexmatch", {"method.tau": 0.95, **COARSE}, "FlexMatch")
 WITHOUT_WORST = Row(NO_WORST, {"method.base.tau": 0.95}, "DST without worst case")
 THREE = (FIXMATCH_AND_DST[0], WITHOUT_WORST, FIXMATCH_AND_DST[1])
 LABELS_ONLY = Row("supervised", label="labels only")
@@ -234,6 +236,7 @@ BENCHES |= {
     "figure/data-sampling": _figure(
         "different draws of the labels",
         *(Row("supervised", {"data.split_seed": draw}, f"draw {draw + 1}") for draw in range(4)),
+        **SHORT,
     ),
     "figure/pretrained": _figure(
         "different features",
@@ -241,6 +244,7 @@ BENCHES |= {
         Row("supervised", {"data.size": 64}, "lite0 at 64 px"),
         Row("supervised", {"network.weights": "none"}, "random weights"),
         data=FOLDERS[1:],
+        **SHORT,
     ),
     "figure/algorithm": _figure("labels only, FixMatch and DST", LABELS_ONLY, *FIXMATCH_AND_DST),
     "figure/per-class-error": _figure("labels only, FixMatch and DST", LABELS_ONLY, *FIXMATCH_AND_DST),
@@ -252,13 +256,14 @@ BENCHES |= {
     "figure/stability": _figure("FixMatch and DST on two datasets", *FIXMATCH_AND_DST, data=FOLDERS),
     "figure/per-category": _figure("FixMatch and DST, with and without worst case", *THREE, data=FOLDERS[1:]),
     "figure/label-amount": _figure(
-        "1 to 25 labels a class",
+        "1 to 25 labels a class, narrow heads and 500 steps",
         *(
-            Row(row.method, {**row.settings, "data.labels_per_class": n}, f"{row.label}, {n}")
-            for row in FIXMATCH_AND_DST
+            Row(row.method, {**row.settings, **width, "data.labels_per_class": n}, f"{row.label}, {n}")
+            for row, width in zip(FIXMATCH_AND_DST, ({}, {"method.width": 256}), strict=True)
             for n in (1, 4, 25)
         ),
         data=FOLDERS[1:],
+        **{"train.steps": 500, "train.eval_every": 500},
     ),
     "figure/pseudo-labels-other": _figure(
         "FixMatch and DST, with and without worst case, on other data", *THREE, data=FOLDERS[1:]
@@ -266,15 +271,15 @@ BENCHES |= {
     "figure/dynamic-thresholds": _figure(
         "methods with dynamic thresholds, and DST",
         FIXMATCH_AND_DST[0],
-        Row("dash", label="Dash"),
+        Row("dash", COARSE, "Dash"),
         FLEXMATCH,
         FIXMATCH_AND_DST[1],
     ),
     "figure/multi-head": _figure(
         "methods with several heads or views, and DST",
         FIXMATCH_AND_DST[0],
-        Row("co_training", label="Co-training"),
-        Row("tri_training", label="Tri-training"),
+        Row("co_training", COARSE, "Co-training"),
+        Row("tri_training", COARSE, "Tri-training"),
         FIXMATCH_AND_DST[1],
     ),
 }

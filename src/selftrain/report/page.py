@@ -436,9 +436,10 @@ class _Page:
             caption = "Each bar is a class: from its share of the labels (dark tick) to its share of the predictions."
             if gone:
                 caption += f" Dying: {listed(gone)}."
-            disagree = _disagreement(run)
-            if disagree is not None:
-                caption += f" The main head and the worst-case head disagree on {percent(disagree)} of the pictures."
+            differ = [f"the {word} on {percent(d)}" for word, part in (("pseudo head", "pool_pseudo"),
+                      ("worst-case head", "pool_worst")) if (d := _disagreement(run, part)) is not None]  # fmt: skip
+            if differ:
+                caption += f" The main head is contradicted by {' and by '.join(differ)} of the pictures."
             chart = change_chart(
                 f"{run.name}: predictions on unlabeled pictures against the labeled ones. {caption}",
                 i,
@@ -465,7 +466,7 @@ class _Page:
         section = Section("worst", "Worst case", "What the worst-case head can still do")
         share: dict[str, Any] = {"low": 0.0, "high": 1.0}
         self._curves(
-            section, "worst_error", "Worst-case error", "How often the head that fits the labels errs elsewhere.",
+            section, "worst_error", "Worst-case error", "How often the worst-case head contradicts the pseudo labels.",
             **share,
         )  # fmt: skip
         self._curves(
@@ -473,7 +474,7 @@ class _Page:
         )
         self._curves(
             section, "head_agreement", "Agreement of the heads",
-            "Share of unlabeled pictures on which the main head and the worst-case head agree.", **share,
+            "Share of the pseudo labels, which the main head makes, that the pseudo head shares.", **share,
         )  # fmt: skip
         if section.blocks:
             section.text = (
@@ -623,8 +624,7 @@ def _kept_imbalance(run: RunData) -> list[tuple[float, float]]:
     return found
 
 
-def _disagreement(run: RunData) -> float | None:
-    worst, predicted = run.outputs.get("pool_worst"), run.outputs.get("pool_predicted")
-    if worst is None or predicted is None or not np.issubdtype(worst.dtype, np.integer) or (worst < 0).all():
-        return None
-    return float((worst != predicted).mean())
+def _disagreement(run: RunData, part: str) -> float | None:
+    """How often another head says something else than the classifier."""
+    other, predicted = run.outputs.get(part), run.outputs.get("pool_predicted")
+    return None if other is None or predicted is None else float((other != predicted).mean())
