@@ -26,7 +26,7 @@ def run(name: str) -> None:
     import torch
 
     from benchmarks import references
-    from benchmarks.engine import STRONG, reference_dst
+    from benchmarks.engine import STRONG, parts
     from benchmarks.problems import batch_of, floor_of, frozen_problem, image_problem, passes_of
     from selftrain.engine.estimate import peak_memory
 
@@ -41,7 +41,8 @@ def run(name: str) -> None:
         elif name == "reference fixmatch":
             work = references.concatenated_fixmatch(problem.net.psi, problem.net.h, *batch_of(problem))
         else:
-            work = reference_dst(problem) if "reference" in name else problem.step
+            l, u = batch_of(problem)
+            work = references.concatenated_dst(*parts(problem), l=l, u=u) if "reference" in name else problem.step
     for _ in range(3):
         work()
     print(peak_memory(torch.device("cpu")) - before)

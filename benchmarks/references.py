@@ -26,6 +26,14 @@ def _contiguous(*modules: nn.Module) -> list[nn.Module]:
     return [copy.deepcopy(module).to(memory_format=torch.contiguous_format) for module in modules]
 
 
+@torch.no_grad()
+def _follow(average: nn.Module, model: nn.Module) -> None:
+    """A weight average by state dict."""
+    new = model.state_dict()
+    for name, value in average.state_dict().items():
+        value.copy_(0.999 * value + 0.001 * new[name] if value.is_floating_point() else new[name])
+
+
 def _accuracy(logits: Tensor, y: Tensor) -> float:
     return (logits.argmax(dim=1) == y).float().mean().item()
 
@@ -50,10 +58,7 @@ def concatenated_fixmatch(psi: nn.Module, h: nn.Module, l: Labeled, u: Unlabeled
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        with torch.no_grad():
-            new = model.state_dict()
-            for name, value in average.state_dict().items():
-                value.copy_(0.999 * value + 0.001 * new[name] if value.is_floating_point() else new[name])
+        _follow(average, model)
         meters[:] = [loss.item(), loss_l.item(), loss_u.item(), keep.mean().item(), _accuracy(of_l, l.y)]
 
     return step
@@ -69,37 +74,74 @@ class _Reverse(torch.autograd.Function):
         return -0.1 * gradient
 
 
-def three_pass_dst(
-    psi: nn.Module, h: nn.Module, h_pseudo: nn.Module, h_worst: nn.Module, l: Labeled, u: Unlabeled
-) -> Callable[[], None]:
-    """Labeled, strong and weak views in a pass each, all with gradient; meters fetched at every step; no average."""
-    psi, h, h_pseudo, h_worst = _contiguous(psi, h, h_pseudo, h_worst)
-    for module in (psi, h, h_pseudo, h_worst):
-        module.train()
-        for child in list(module.modules()):
-            for name, grandchild in list(child.named_children()):
-                if isinstance(grandchild, nn.Dropout):
-                    setattr(child, name, nn.Dropout(grandchild.p))
-    optimizer = _sgd(psi, h, h_pseudo, h_worst)
-    meters: list[float] = []
+class _Heads(nn.Module):
+    """psi and all three heads: whatever is fed goes through every head, wanted or not."""
+
+    def __init__(self, psi: nn.Module, h: nn.Module, h_pseudo: nn.Module, h_worst: nn.Module):
+        super().__init__()
+        self.psi, self.h, self.h_pseudo, self.h_worst = _contiguous(psi, h, h_pseudo, h_worst)
+        for module in list(self.modules()):
+            for name, child in list(module.named_children()):
+                if isinstance(child, nn.Dropout):
+                    setattr(module, name, nn.Dropout(child.p))
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        z = self.psi(x)
+        return self.h(z), self.h_worst(_Reverse.apply(z)), self.h_pseudo(z)
+
+
+def _pseudo_loss(strong: Tensor, weak: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    confidence, y = torch.softmax(weak.detach(), dim=-1).max(dim=-1)
+    keep = confidence.ge(0.95).float()
+    return (F.cross_entropy(strong, y, reduction="none") * keep).mean(), keep, y
+
+
+def _worst_loss(y_l: Tensor, worst_l: Tensor, y_u: Tensor, worst_u: Tensor) -> Tensor:
+    p = torch.softmax(worst_u, dim=1)
+    mistake = F.nll_loss(torch.log((1 - p + 1e-6).clamp(max=1)), y_u.argmax(dim=1))
+    return 2 * F.cross_entropy(worst_l, y_l.argmax(dim=1)) + mistake
+
+
+def concatenated_dst(*modules: nn.Module, l: Labeled, u: Unlabeled) -> Callable[[], None]:
+    """As released for training from scratch: all views in one pass with gradient, through all heads; an average."""
+    model = _Heads(*modules).train()
+    average = copy.deepcopy(model).eval()
+    optimizer = _sgd(model)
 
     def step() -> None:
-        f_l = psi(l.weak)
-        f_strong = psi(u.strong)
-        f_weak = psi(u.weak)
-        y_l, y_weak = h(f_l), h(f_weak)
-        loss_l = F.cross_entropy(y_l, l.y)
-        confidence, y = torch.softmax(y_weak.detach(), dim=-1).max(dim=-1)
-        keep = confidence.ge(0.95).float()
-        loss_u = (F.cross_entropy(h_pseudo(f_strong), y, reduction="none") * keep).mean()
-        worst_l, worst_u = h_worst(_Reverse.apply(f_l)), h_worst(_Reverse.apply(f_weak))
-        p = torch.softmax(worst_u, dim=1).gather(1, y[:, None]).squeeze(1)
-        loss_w = 2 * F.cross_entropy(worst_l, y_l.detach().argmax(dim=1)) - torch.log(1 - p + 1e-6).mean()
-        loss = loss_l + loss_u + loss_w
+        y, worst, pseudo = model(torch.cat([l.weak, u.weak, u.strong]))
+        n, weak = len(l), slice(len(l), len(l) + len(u))
+        loss_u, *_ = _pseudo_loss(pseudo[weak.stop :], y[weak])
+        loss = F.cross_entropy(y[:n], l.y) + loss_u + 0.1 * _worst_loss(y[:n], worst[:n], y[weak], worst[weak])
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        meters[:] = [one.item() for one in (loss, loss_l, loss_u, loss_w, keep.sum())]
-        meters[:] = [_accuracy(y_l, l.y), _accuracy(y_weak, y)]
+        _follow(average, model)
+
+    return step
+
+
+def three_pass_dst(*modules: nn.Module, l: Labeled, u: Unlabeled) -> Callable[[], None]:
+    """As released for fine-tuning: strong views of labeled samples, then all weak views, then strong views of unlabeled
+    samples, each with a forward and a backward pass of its own, through all heads; meters read at every step."""
+    model = _Heads(*modules).train()
+    optimizer = _sgd(model)
+    meters: list[float] = []
+
+    def step() -> None:
+        optimizer.zero_grad()
+        loss_s = 0.1 * F.cross_entropy(model(l.strong)[0], l.y)
+        loss_s.backward()
+        y, worst, _ = model(torch.cat([l.weak, u.weak]))
+        y_l, y_u = y[: len(l)], y[len(l) :]
+        loss_l, loss_w = F.cross_entropy(y_l, l.y), _worst_loss(y_l, worst[: len(l)], y_u, worst[len(l) :])
+        (loss_l + loss_w).backward()
+        loss_u, keep, labels = _pseudo_loss(model(u.strong)[2], y_u)
+        loss_u.backward()
+        meters[:] = [one.item() for one in (loss_s + loss_l, loss_w, loss_u, loss_s + loss_l + loss_w + loss_u)]
+        meters[:] = [_accuracy(y_l, l.y), keep.mean().item()]
+        if keep.sum() > 0:
+            meters.append(_accuracy(y_u, labels))
+        optimizer.step()
 
     return step

@@ -10,7 +10,7 @@ import pytest
 import torch
 from benchmarks import __main__ as command
 from benchmarks import references
-from benchmarks.engine import STRONG, reference_dst
+from benchmarks.engine import STRONG, parts
 from benchmarks.problems import batch_of, floor_of, image_problem, passes_of
 from benchmarks.ratios import Row, Times, take_turns
 
@@ -51,12 +51,14 @@ def test_a_step_feeds_its_backbone_no_more_than_it_needs(spelling: str, with_gra
 
 
 def test_floors_and_reference_steps_run() -> None:
-    problem = image_problem("dst(fixmatch)", **SMALL)
+    problem = image_problem("dst(fixmatch(w_strong=0.1))", **SMALL)
     floor_of(passes_of(problem))()
     assert all(p.grad is None for p in problem.net.psi.parameters())
     before = [p.detach().clone() for p in problem.net.parameters()]
-    reference_dst(problem)()
-    references.concatenated_fixmatch(problem.net.psi, problem.net.h, *batch_of(problem))()
+    l, u = batch_of(problem)
+    references.concatenated_fixmatch(problem.net.psi, problem.net.h, l, u)()
+    references.concatenated_dst(*parts(problem), l=l, u=u)()
+    references.three_pass_dst(*parts(problem), l=l, u=u)()
     for p, q in zip(problem.net.parameters(), before, strict=True):  # they train copies
         assert torch.equal(p, q)
 
