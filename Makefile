@@ -10,7 +10,7 @@ demo: $(VENV)/installed
 	$(BIN)/selftrain demo
 
 test: $(VENV)/installed
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 check: $(VENV)/installed
 	$(BIN)/ruff format --check .
@@ -26,7 +26,7 @@ bench: $(VENV)/installed
 
 $(VENV)/installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,offline,ray,sweep]"
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,offline]"
 	touch $@
 
 clean:
