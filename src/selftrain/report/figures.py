@@ -17,7 +17,7 @@ import numpy as np
 from selftrain.errors import UserError, nearest
 from selftrain.files import replacing
 from selftrain.report.reading import Array, RunData, read_run
-from selftrain.run import CONFIG
+from selftrain.run import CONFIG, METRICS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -109,12 +109,14 @@ def _run_folders(folders: Sequence[Path]) -> list[Path]:
 
 
 def _runs_below(folder: Path) -> list[Path]:
-    """Run folders in a folder; what lies inside a run (its reference) belongs to it."""
+    """Runs in a folder that have been evaluated; what lies inside a run (its reference) belongs to it."""
     found = []
     for path, below, files in os.walk(folder):
         if CONFIG in files:
-            found.append(Path(path))
             below.clear()
+            rows = Path(path, METRICS)
+            if rows.exists() and rows.stat().st_size:
+                found.append(Path(path))
     return found
 
 
