@@ -220,7 +220,7 @@ FIXMATCH_AND_DST = (
     Row("fixmatch", {"method.tau": 0.95}, "FixMatch"),
     Row(DST, {"method.base.tau": 0.95}, "DST(FixMatch)"),
 )
-SHORT = {"train.steps": 300, "train.eval_every": 300}
+SHORT: dict[str, Any] = {"train.steps": 300, "train.eval_every": 300}
 PLAIN = (Row("fixmatch", label="FixMatch"), Row(DST, label="DST(FixMatch)"), Row("flexmatch", label="FlexMatch"))
 WITHOUT_WORST = Row(NO_WORST, {"method.base.tau": 0.95}, "DST without worst case")
 THREE = (FIXMATCH_AND_DST[0], WITHOUT_WORST, FIXMATCH_AND_DST[1])
