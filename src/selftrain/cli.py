@@ -415,12 +415,12 @@ def sweep(
     from selftrain.bench.sweep import Sweep
     from selftrain.console import Reporter
     from selftrain.settings import parse_assignment
-    from selftrain.training import _absolute
+    from selftrain.training import absolute_path, data_path
 
     given: dict[str, Any] = {
-        "data.path": _absolute(data),
-        "data.labels": _absolute(labels),
-        "data.root": _absolute(root),
+        "data.path": data_path(data, labels),
+        "data.labels": absolute_path(labels),
+        "data.root": absolute_path(root),
         "data.labels_per_class": labels_per_class,
         "network.backbone": backbone,
         "method": method,

@@ -127,11 +127,11 @@ def train(
     if arrays is not None and unlabeled is not None:
         raise UserError("unlabeled: with arrays (x, y) unlabeled pictures are in x, and their y is -1.")
     given: dict[str, Any] = {
-        "data.path": "arrays" if arrays else _absolute(data) if labels is not None or data is None else absolute(data),
-        "data.labels": _absolute(labels),
-        "data.test": "arrays" if test_arrays else _absolute(test),
+        "data.path": "arrays" if arrays else data_path(data, labels),
+        "data.labels": absolute_path(labels),
+        "data.test": "arrays" if test_arrays else absolute_path(test),
         "data.unlabeled": None if unlabeled is None else absolute(unlabeled),
-        "data.root": _absolute(root),
+        "data.root": absolute_path(root),
         "data.labels_per_class": labels_per_class,
         "data.size": size,
         "data.strict": strict,
@@ -217,7 +217,12 @@ def _usual_regime(given: Mapping[str, Any]) -> str:
     return "finetune" if torch.cuda.is_available() and backbone != "features" else "frozen"
 
 
-def _absolute(path: Any) -> str | None:
+def data_path(data: Any, labels: Any) -> str | None:
+    """DATA as it is understood from anywhere; with a file of labels it is always a folder."""
+    return absolute_path(data) if labels is not None or data is None else absolute(data)
+
+
+def absolute_path(path: Any) -> str | None:
     """A path as it is understood from anywhere; a name that is no path here stays as it is."""
     if path is None:
         return None
