@@ -147,11 +147,11 @@ def test_folds_that_cannot_be(tmp_path: Path) -> None:
     corpus = load_corpus(str(layout_1(tmp_path / "data")))  # 1, 3 and 2 labels
     split = split_of(corpus)
     for folds in (1, 4):
-        with pytest.raises(UserError, match=f"train.folds={folds}: expected 2 to 3"):
+        with pytest.raises(UserError, match=f"folds={folds}: expected 2 to 3"):
             fold_splits(split, corpus, folds)
     with pytest.raises(UserError, match="every class has a single label"):
         fold_splits(split_of(corpus, labels_per_class=1), corpus, 2)
-    with pytest.raises(UserError, match=r"train\.folds=4"):
+    with pytest.raises(UserError, match=r"folds=4"):
         quick(tmp_path / "data", tmp_path / "run", settings={"train.folds": 4})
     assert not (tmp_path / "run").exists()  # said before training
 

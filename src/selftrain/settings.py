@@ -282,7 +282,8 @@ def parse_assignment(text: str) -> tuple[str, str]:
 # Where things lie and how quickly they go, which changes no figure.
 PLACES = (
     "data.path", "data.labels", "data.test", "data.root", "data.check", "data.strict", "data.workers", "data.cache",
-    "network.save_backbone", "train.checkpoint_every", "train.threads", "train.accelerator",
+    "network.save_backbone", "train.checkpoint_every", "train.threads", "train.accelerator", "train.folds",
+    "train.logger",
 )  # fmt: skip
 
 

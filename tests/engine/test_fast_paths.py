@@ -65,7 +65,7 @@ def test_views_without_gradient_change_no_loss() -> None:
     assert isinstance(method, DST)
     f_hat = method.base.label(net, net.h, u)
     torch.testing.assert_close(lean.terms["labeled"], method.base.supervise(net, net.h, l), atol=1e-5, rtol=0)
-    torch.testing.assert_close(lean.terms["worst"], method.eta * method.E(net, l, u, f_hat), atol=1e-5, rtol=0)
+    torch.testing.assert_close(lean.terms["worst"], method.eta * method.E(net, l, u, f_hat, {}), atol=1e-5, rtol=0)
 
 
 @pytest.mark.parametrize("layers", [2, 3])

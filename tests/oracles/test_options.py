@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import nn
 
 from selftrain.functional import mixup
-from selftrain.methods import ALI, MixMatch, NoisyStudent, ReMixMatch, SelfTuning
+from selftrain.methods import MixMatch, NoisyStudent, ReMixMatch, SelfTuning
 from selftrain.methods.noisy_student import TeacherLogits
 from selftrain.methods.remixmatch import Alignment
 from selftrain.methods.self_tuning import Queues, group_contrast
 from tests.oracles.references import assert_same_gradient, cross
-from tests.tiny import K, gradients, tiny_batch, tiny_net
+from tests.tiny import K, tiny_batch, tiny_net
 
 
 def test_a_temperature_for_teacher_and_student() -> None:
@@ -91,20 +90,3 @@ def test_self_tuning_fills_its_queues_and_then_contrasts_with_all() -> None:
     for c in range(K):
         queues.enqueue(torch.randn(2, 5), torch.tensor([c, c]))
     assert queues.filled.all()
-
-
-def test_ali_without_labels_trains_a_linear_classifier_on_its_means() -> None:
-    method = ALI(features=True, z=5)
-    net = tiny_net(method).eval()
-    labeled, unlabeled = tiny_batch()
-    terms = method.objective(net, labeled, unlabeled, "discriminator").terms
-    mean = net.parts["inference"](net.psi.normalise(labeled.weak))[0].detach()
-    linear = net.parts["linear"]
-    assert isinstance(linear, nn.Linear)
-    logits = mean @ linear.weight.T + linear.bias
-    expected = -torch.log_softmax(logits, 1)[torch.arange(len(labeled.y)), labeled.y].mean()
-    torch.testing.assert_close(terms["labeled"], expected)
-    trained = {part for part, size in gradients(net, terms["labeled"]).items() if size > 0}
-    assert trained == {"linear"}
-    predictor = method.predictor(net)
-    torch.testing.assert_close(predictor(labeled.weak), logits)

@@ -31,18 +31,6 @@ class Predictor(nn.Module):
         return logits
 
 
-class OfMean(nn.Module):
-    """A linear classifier of mean(z | x)."""
-
-    def __init__(self, psi: Encoder, inference: nn.Module, linear: nn.Module):
-        super().__init__()
-        self.psi, self.inference, self.linear = psi, inference, linear
-
-    def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.linear(self.inference(self.psi.normalise(x))[0])
-        return logits
-
-
 def log_real(logits: Tensor) -> Tensor:
     """log(1 - P_{K+1})."""
     return logits[:, :-1].logsumexp(dim=1) - logits.logsumexp(dim=1)
@@ -65,8 +53,6 @@ class ALI(Method):
     """lambda, the weight of telling real from generated"""
     z: int = 64
     """length of the hidden vector"""
-    features: bool = False
-    """the game is played without labels, and a linear classifier learns on mean(z | x), as in the original"""
     lr: float = 1e-4
     """learning rate of Adam for generator and inference network, at the start"""
 
@@ -83,8 +69,6 @@ class ALI(Method):
         net.parts["joint"] = Joint(net.psi.dim, self.z, net.task.classes)
         net.parts["generator"] = Generator(self.z, net.psi, shape)
         net.parts["inference"] = Inference(self.z, shape)
-        if self.features:
-            net.parts["linear"] = nn.Linear(self.z, net.task.classes)
 
     def optimizers(self, net: Network) -> list[torch.optim.Optimizer]:
         players = [*net.parts["generator"].parameters(), *net.parts["inference"].parameters()]
@@ -100,14 +84,9 @@ class ALI(Method):
                 generated = G_x(z)
             real_l, real_u = net.embed(x_l, x_u)
             fake = D(self.still(net, generated), z)
-            logits = D(real_l, z_l)
-            if self.features:
-                with torch.no_grad():
-                    mean, _ = G_z(x_l)
-                logits = net.parts["linear"](mean)
             return Losses(
                 {
-                    "labeled": cross_entropy(logits, labeled.y),
+                    "labeled": cross_entropy(D(real_l, z_l), labeled.y),
                     "real": -self.lam * log_real(D(real_u, z_u)).mean(),
                     "fake": -self.lam * log_fake(fake).mean(),
                 }
@@ -124,6 +103,4 @@ class ALI(Method):
             return net.psi(x)
 
     def predictor(self, net: Network) -> nn.Module:
-        if self.features:
-            return OfMean(net.psi, net.parts["inference"], net.parts["linear"])
         return Predictor(net.psi, net.parts["inference"], net.parts["joint"])
