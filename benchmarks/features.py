@@ -1,78 +1,89 @@
-"""Speed of the frozen regime, as ratios measured in one run.
+"""The frozen regime: extraction against the bare backbone, and a step on very many cached rows against one on few.
 
-    python benchmarks/features.py --root DATA
+    python -m benchmarks --only features
+    python -m benchmarks.features --root DATA      # on the pictures of DATA/ucmerced instead of made-up ones
 
-Extraction (decoding, augmentation, backbone, cache) against the bare backbone on preloaded tensors; a training step on
-10 million cached rows against one on 10 thousand, with the memory that stays resident. DATA holds the folder ucmerced.
+Extraction is decoding, augmentation, backbone and cache; the bare backbone has its tensors ready, in the same batches.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import resource
 import tempfile
-import time
 from pathlib import Path
-from statistics import median
 from typing import Any
 
 import numpy as np
 import torch
+from PIL import Image
 
+from benchmarks.ratios import CLOCK, HEADING, Row, take_turns
 from selftrain.backbones import build_backbone
 from selftrain.console import Reporter
 from selftrain.data.features import FeatureViews, view_names
+from selftrain.data.images import FileImages, Images
 from selftrain.data.sources import load_corpus
 from selftrain.data.stream import Stream
 from selftrain.engine.optim import make_sgd
-from selftrain.inputs import Extractor, image_views
+from selftrain.inputs import PIXELS_A_PASS, Extractor, image_views
 from selftrain.methods import make_method
 from selftrain.model import make_card, make_classifier, make_encoder
 from selftrain.network import Network, Task, UnitFeatures
 from selftrain.settings import make_settings, with_values
 
 NAMES = view_names(2, 4)
+SIZE = 128
 
 
-def extraction(root: Path, images: int, rounds: int) -> dict[str, Any]:
-    """Images a second through the whole of extraction / through the bare backbone, in turns on the same pictures."""
-    settings = make_settings("frozen", {})
-    corpus = load_corpus(root / "ucmerced", check="none")
-    backbone = build_backbone("lite0", size=128)
-    card = make_card(settings.network, backbone, corpus.classes, 128, frozen=True, weights="benchmark")
-    ratios, ours = [], []
+def made_up(folder: Path, n: int) -> Images:
+    """Photos of 256 x 256 pixels: smooth shapes with a little noise, as JPEG files."""
     rng = np.random.default_rng(0)
-    threads = torch.get_num_threads()
-    for _ in range(rounds):
-        part = corpus.images.subset(np.sort(rng.choice(len(corpus.images), images, replace=False)))
-        pictures = image_views(part, settings.data, card, True).make(np.arange(images), NAMES, rng)
-        pixels = torch.stack([pictures[name] for name in NAMES], dim=1).flatten(0, 1)
-        with tempfile.TemporaryDirectory() as cache:
-            data = with_values(settings, {"data.cache": cache}).data
-            extractor = Extractor(make_encoder(card, backbone), card, data, torch.device("cpu"), Reporter(quiet=True))
-            started = time.perf_counter()
-            extractor.features(part, NAMES)
-            whole = time.perf_counter() - started
-        torch.set_num_threads(threads)
-        encoder = make_encoder(card, backbone).eval()
-        normalised = encoder.normalise(pixels)
-        best = []
-        for batch in (len(NAMES) * 16, 8):  # the batch of a piece, and the small one that ours uses
-            started = time.perf_counter()
-            with torch.inference_mode():
-                for piece in normalised.split(batch):
-                    backbone(piece)
-            best.append(time.perf_counter() - started)
-        ratios.append([seconds / whole for seconds in best])
-        ours.append(images / whole)
-    return {
-        "images a second (7 views each)": median(ours),
-        "speed / bare backbone, batch of 112": median(r[0] for r in ratios),
-        "speed / bare backbone, batch of 8": median(r[1] for r in ratios),
-    }
+    names = []
+    for i in range(n):
+        rough = Image.fromarray(rng.integers(0, 256, (8, 8, 3), dtype=np.uint8))
+        smooth = np.asarray(rough.resize((256, 256), Image.Resampling.BICUBIC), np.float32)
+        noisy = np.clip(smooth + rng.normal(0, 6, smooth.shape), 0, 255).astype(np.uint8)
+        names.append(f"{i:04}.jpg")
+        Image.fromarray(noisy).save(folder / names[-1], quality=90)
+    return FileImages(folder, names)
 
 
-def step(rows: int, folder: Path) -> tuple[Any, Stream]:
+def extraction(images: Images) -> list[Row]:
+    """The whole of extraction against the bare backbone on the same views, in turns."""
+    settings = make_settings("frozen", {"data.size": SIZE})
+    backbone = build_backbone("lite0", size=SIZE)
+    card = make_card(settings.network, backbone, ("a", "b"), SIZE, frozen=True, weights="benchmark")
+    n, rng = len(images), np.random.default_rng(0)
+    pictures = image_views(images, settings.data, card, True).make(np.arange(n), NAMES, rng)
+    encoder = make_encoder(card, backbone).eval().to(memory_format=torch.channels_last)
+    pixels = encoder.normalise(torch.stack([pictures[name] for name in NAMES], dim=1).flatten(0, 1))
+    numbers, folder = itertools.count(), tempfile.TemporaryDirectory()
+
+    def ours() -> None:
+        data = with_values(settings, {"data.cache": f"{folder.name}/{next(numbers)}"}).data
+        extractor.data = data  # an empty cache each time
+        extractor.features(images, NAMES)
+
+    def bare(batch: int) -> None:
+        with torch.inference_mode():
+            for piece in pixels.split(batch):
+                backbone(piece)
+
+    extractor = Extractor(make_encoder(card, backbone), card, settings.data, torch.device("cpu"), Reporter(quiet=True))
+    same, whole = PIXELS_A_PASS // SIZE**2, 16 * len(NAMES)
+    with folder:
+        times = take_turns(
+            {"ours": ours, "bare": lambda: bare(same), "large": lambda: bare(whole)}, CLOCK.rounds(9), warm_up=1
+        )
+    return [
+        times.gain(f"extraction / bare backbone, batches of {same} in both", "ours", "bare", 0.9),
+        times.gain(f"extraction / bare backbone, batches of {whole} there", "ours", "large"),
+    ]
+
+
+def step(rows: int, folder: Path) -> Any:
     """A training step of DST on a synthetic cache of so many rows (sparse: no disk is filled)."""
     settings = make_settings("frozen", {})
     method = make_method("dst(fixmatch)", "frozen")
@@ -92,36 +103,38 @@ def step(rows: int, folder: Path) -> tuple[Any, Stream]:
         optimizer.step()
         optimizer.zero_grad(set_to_none=True)
 
-    return take, stream
+    return take
 
 
-def growth(rounds: int) -> dict[str, Any]:
+def growth() -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
-        small, _ = step(10_000, Path(folder))
-        large, _ = step(10_000_000, Path(folder))
-        ratios = []
-        for number in range(rounds + 5):
-            seconds = []
-            for take in (small, large):
-                started = time.perf_counter()
-                take(number)
-                seconds.append(time.perf_counter() - started)
-            if number >= 5:
-                ratios.append(seconds[1] / seconds[0])
+        steps = {}
+        for name, n in (("few", 10_000), ("many", 10_000_000)):
+            take, numbers = step(n, Path(folder)), itertools.count()
+            steps[name] = lambda take=take, numbers=numbers: take(next(numbers))
+        times = take_turns(steps, CLOCK.rounds(200), warm_up=5)
         resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-    return {"step on 10 million rows / 10 thousand": median(ratios), "resident memory, GB": resident}
+    return [
+        times.cost("frozen step on 10 million cached rows / on 10 thousand", "many", "few", 1.15),
+        Row("resident memory with 10 million cached rows, at most", resident, 2.0, kind="GB"),
+    ]
+
+
+def rows() -> list[Row]:
+    with tempfile.TemporaryDirectory() as folder:
+        return [*growth(), *extraction(made_up(Path(folder), 48))]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--root", type=Path, required=True)
-    parser.add_argument("--images", type=int, default=96)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--root", type=Path, required=True, help="folder that holds ucmerced")
+    parser.add_argument("--images", type=int, default=48)
     options = parser.parse_args()
-    torch.manual_seed(0)
-    rows = {**growth(300), **extraction(options.root, options.images, options.rounds)}
-    for name, value in rows.items():
-        print(f"{name:45} {value:8.2f}")
+    everything = load_corpus(options.root / "ucmerced", check="none").images
+    some = np.sort(np.random.default_rng(0).choice(len(everything), options.images, replace=False))
+    print(HEADING)
+    for row in extraction(everything.subset(some)):
+        print(row.as_text())
 
 
 if __name__ == "__main__":
