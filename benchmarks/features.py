@@ -22,7 +22,7 @@ from PIL import Image
 from benchmarks.ratios import CLOCK, HEADING, Row, take_turns
 from selftrain.backbones import build_backbone
 from selftrain.console import Reporter
-from selftrain.data.features import FeatureViews, view_names
+from selftrain.data.features import PIECE, FeatureViews, view_names
 from selftrain.data.images import FileImages, Images
 from selftrain.data.sources import load_corpus
 from selftrain.data.stream import Stream
@@ -35,6 +35,7 @@ from selftrain.settings import make_settings, with_values
 
 NAMES = view_names(2, 4)
 SIZE = 128
+PICTURES = 8 * PIECE  # pieces that two or four threads share out evenly, as they do where there are many
 
 
 def made_up(folder: Path, n: int) -> Images:
@@ -72,10 +73,10 @@ def extraction(images: Images) -> list[Row]:
                 backbone(piece)
 
     extractor = Extractor(make_encoder(card, backbone), card, settings.data, torch.device("cpu"), Reporter(quiet=True))
-    same, whole = PIXELS_A_PASS // SIZE**2, 16 * len(NAMES)
+    same, whole = PIXELS_A_PASS // SIZE**2, PIECE * len(NAMES)
     with folder:
         times = take_turns(
-            {"ours": ours, "bare": lambda: bare(same), "large": lambda: bare(whole)}, CLOCK.rounds(9), warm_up=1
+            {"ours": ours, "bare": lambda: bare(same), "large": lambda: bare(whole)}, CLOCK.rounds(7), warm_up=1
         )
     return [
         times.gain(f"extraction / bare backbone, batches of {same} in both", "ours", "bare", 0.9),
@@ -122,13 +123,13 @@ def growth() -> list[Row]:
 
 def rows() -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
-        return [*growth(), *extraction(made_up(Path(folder), 48))]
+        return [*growth(), *extraction(made_up(Path(folder), PICTURES))]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", type=Path, required=True, help="folder that holds ucmerced")
-    parser.add_argument("--images", type=int, default=48)
+    parser.add_argument("--images", type=int, default=PICTURES)
     options = parser.parse_args()
     everything = load_corpus(options.root / "ucmerced", check="none").images
     some = np.sort(np.random.default_rng(0).choice(len(everything), options.images, replace=False))
