@@ -53,3 +53,15 @@ def read_json(path: Path) -> Any:
         raise UserError(f"{path}: cannot be read ({error.strerror or error}).") from None
     except ValueError as error:
         raise UserError(f"{path}: not a JSON file ({error}).") from None
+
+
+def read_yaml(path: Path, what: str) -> Any:
+    """The tree in a YAML file that the user names; ``what`` says which option or thing it was named for."""
+    import yaml
+
+    try:
+        return yaml.safe_load(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise UserError(f"{what} {path}: cannot be read ({error.strerror}).") from None
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"{what} {path}: not a YAML file ({' '.join(str(error).split())}).") from None

@@ -16,6 +16,7 @@ from typing import Any, Literal
 import yaml
 
 from selftrain.errors import UserError, nearest
+from selftrain.files import read_yaml
 from selftrain.options import UNSET, check_fields, convert, field_types, flatten, known_field
 
 
@@ -304,12 +305,7 @@ def dump_settings(settings: Settings) -> str:
 
 def read_config(path: Path) -> dict[str, Any]:
     """The settings in a ``config.yaml`` as dotted names."""
-    try:
-        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"--config {path}: cannot be read ({error.strerror}).") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"--config {path}: not a YAML file ({' '.join(str(error).split())}).") from None
+    tree = read_yaml(path, "--config")
     if not isinstance(tree, dict):
         raise UserError(f"--config {path}: expected settings such as 'optim: {{lr: 0.01}}'.")
     return flatten(tree)

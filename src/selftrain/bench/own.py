@@ -9,10 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
-
 from selftrain.bench.spec import Bench, Row, Variant
 from selftrain.errors import UserError, nearest
+from selftrain.files import read_yaml
 
 FIELDS = {
     "about": str, "datasets": list, "rows": list, "settings": dict, "draws": str, "variants": dict, "by_dataset": dict,
@@ -22,12 +21,7 @@ ROW = {"method": str, "settings": dict, "label": str, "against": str}
 
 
 def read_bench(path: Path) -> Bench:
-    try:
-        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"bench {path}: cannot be read ({error.strerror}).") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"bench {path}: not a YAML file ({' '.join(str(error).split())}).") from None
+    tree = read_yaml(path, "bench")
     _check(tree, FIELDS, f"bench {path}")
     for name in ("datasets", "rows"):
         if not tree.get(name):

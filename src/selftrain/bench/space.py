@@ -16,6 +16,7 @@ import yaml
 
 from selftrain.bench import GRIDS
 from selftrain.errors import UserError
+from selftrain.files import read_yaml
 from selftrain.methods.spelling import Spelling, parse
 from selftrain.options import spell
 
@@ -70,12 +71,7 @@ def parse_search(texts: Sequence[str]) -> Space:
 
 def read_space(path: Path) -> Space:
     """A YAML file: a list of values for each setting, or ``{low: 0.001, high: 0.03, log: true}``."""
-    try:
-        tree = yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"--space {path}: cannot be read ({error.strerror}).") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise UserError(f"--space {path}: not a YAML file ({' '.join(str(error).split())}).") from None
+    tree = read_yaml(path, "--space")
     if not isinstance(tree, dict) or not tree:
         raise UserError(f"--space {path}: expected lines such as 'method.tau: [0.7, 0.8]'.")
     space: dict[str, tuple[Any, ...] | Range] = {}

@@ -50,11 +50,14 @@ class PaperFigure:
     """from the runs of each dataset; from nothing where it needs none"""
     needs: str = "per_class"
     """a field of metrics.jsonl without which nothing can be drawn; empty: no runs are needed"""
+    seeds: int = 1
+    """of its example in the documentation"""
 
 
 def bench_command(name: str) -> str:
     """What makes the runs of a figure at CPU scale; empty where it needs none."""
-    return f"selftrain bench figure/{name} --root DATA --seeds 1 --out RUNS" if FIGURES[name].needs else ""
+    figure = FIGURES[name]
+    return f"selftrain bench figure/{name} --root DATA --seeds {figure.seeds} --out RUNS" if figure.needs else ""
 
 
 def figure_command(name: str) -> str:
@@ -341,11 +344,12 @@ def _each_category(groups: Groups) -> Sheet:
     return sheet
 
 
-def _over_training(groups: Groups) -> Sheet:
+def _over_training(groups: Groups, measure: str = "accuracy", word: str = "accuracy, %") -> Sheet:
+    """A panel a dataset: one measure over the steps."""
     sheet, axes = _sheet(len(groups), 5.6 if len(groups) == 1 else 4.2, 3.2)
     for ax, (dataset, group) in zip(axes, groups.items(), strict=True):
-        _lines(ax, group, _curve("accuracy"))
-        ax.set_ylabel("accuracy, %", fontsize=8.5, color=SOFT)
+        _lines(ax, group, _curve(measure))
+        ax.set_ylabel(word, fontsize=8.5, color=SOFT)
         _title(ax, _data_word(dataset, group))
     _legend(sheet, axes[0])
     return sheet
@@ -435,13 +439,7 @@ def _hyperplanes() -> Sheet:
 
 
 def _quality(groups: Groups) -> Sheet:
-    sheet, axes = _sheet(len(groups), 5.0 if len(groups) == 1 else 4.0, 3.2)
-    for ax, (dataset, group) in zip(axes, groups.items(), strict=True):
-        _lines(ax, group, _curve("pseudo_label_quality"))
-        ax.set_ylabel("pseudo labels right, %", fontsize=8.5, color=SOFT)
-        _title(ax, _data_word(dataset, group))
-    _legend(sheet, axes[0])
-    return sheet
+    return _over_training(groups, "pseudo_label_quality", "pseudo labels right, %")
 
 
 FIGURES: dict[str, PaperFigure] = {
@@ -471,7 +469,9 @@ FIGURES: dict[str, PaperFigure] = {
         _hyperplanes,
         "",
     ),
-    "accuracy": PaperFigure("accuracy over training", "Top-1 accuracy, train from scratch", _over_training, "accuracy"),
+    "accuracy": PaperFigure(
+        "accuracy over training", "Top-1 accuracy, train from scratch", _over_training, "accuracy", seeds=3
+    ),
     "pseudo-labels": PaperFigure(
         "quantity and quality of pseudo labels, over all and on the worst classes",
         "The quantity and quality of pseudo labels",
@@ -512,12 +512,14 @@ FIGURES: dict[str, PaperFigure] = {
         "Quality of pseudo labels: dynamic threshold",
         _quality,
         "pseudo_label_quality",
+        seeds=3,
     ),
     "multi-head": PaperFigure(
         "quality of pseudo labels against methods with several heads or views",
         "Quality of pseudo labels: multi-view training",
         _quality,
         "pseudo_label_quality",
+        seeds=3,
     ),
 }
 """In the order of the paper. What is left are drawings of architectures: docs/draw_methods.py makes those."""
