@@ -17,7 +17,7 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from selftrain import backbones
-from selftrain.backbones import Backbone, build_backbone, folded, list_backbones
+from selftrain.backbones import Backbone, build_backbone, list_backbones
 from selftrain.errors import UserError
 from selftrain.wide_resnet import FIXMATCH_BN_MOMENTUM, WIDE_RESNETS, WideResNet, wide_resnet
 
@@ -511,43 +511,3 @@ def test_files_that_are_no_checkpoints(tmp_path: Path) -> None:
         torch.save(content, tmp_path / "w.pt")
         with says("w.pt", "no state dict"):
             load("w.pt")
-
-
-@pytest.mark.parametrize("name", ["resnet18", "mobilenetv3_small_050", "vit_tiny_patch16_224", "wrn-tiny"])
-def test_folding_batch_norm_changes_nothing_but_speed(name: str) -> None:
-    torch.manual_seed(0)
-    net = build_backbone(name, weights="none", size=64 if name != "vit_tiny_patch16_224" else 224)
-    for module in net.modules():
-        if isinstance(module, nn.BatchNorm2d):
-            module.running_mean.normal_(0, 0.1)
-            module.running_var.uniform_(0.5, 2)
-            nn.init.uniform_(module.weight, 0.5, 2)
-            nn.init.normal_(module.bias)
-    net.eval()
-    before = {key: value.clone() for key, value in net.state_dict().items()}
-    x = torch.randn(3, 3, net.preprocessing.size, net.preprocessing.size)
-    quick = folded(net, x[:2])
-    norms = sum(isinstance(module, nn.BatchNorm2d) for module in net.modules())
-    left = sum(isinstance(module, nn.BatchNorm2d) for module in quick.modules())
-    assert (left < norms) == (name in ("resnet18", "mobilenetv3_small_050", "wrn-tiny"))
-    with torch.inference_mode():
-        expected, found = net(x), quick(x)
-    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4 * float(expected.abs().max()))
-    assert all(torch.equal(value, before[key]) for key, value in net.state_dict().items())
-
-
-def test_a_network_that_cannot_be_folded_stays_as_it_is() -> None:
-    class Twice(nn.Module):
-        """Its convolution's output goes past the norm, too."""
-
-        def __init__(self) -> None:
-            super().__init__()
-            self.conv, self.norm = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)
-            self.norm.running_var.fill_(9.0)
-
-        def forward(self, x: torch.Tensor) -> torch.Tensor:
-            x = self.conv(x)
-            return self.norm(x) + x
-
-    net = Twice().eval()
-    assert folded(net, torch.randn(2, 3, 8, 8)) is net

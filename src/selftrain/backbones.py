@@ -5,7 +5,6 @@ Knows nothing of classes, methods, training or datasets; images arrive already n
 
 from __future__ import annotations
 
-import copy
 import importlib.util
 import pickle
 import warnings
@@ -17,7 +16,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils.fusion import fuse_conv_bn_weights
 
 from selftrain.errors import UserError, nearest
 from selftrain.wide_resnet import WIDE_RESNETS, wide_resnet
@@ -102,55 +100,6 @@ def build_backbone(name: str, *, weights: str = "auto", size: int | None = None,
             f"backbone {name!r} takes images of 1 or 3 channels, not {channels}; wrn-28-2 takes any number."
         )
     return _build_timm(name, weights, size)
-
-
-def folded(net: nn.Module, example: Tensor) -> nn.Module:
-    """A copy for inference alone with every batch norm folded into the convolution it follows: the same features, to
-    rounding, in fewer passes over memory. Which follows which is seen on an example."""
-    copied = copy.deepcopy(net).eval()
-    made: dict[int, tuple[nn.Conv2d, Tensor]] = {}
-    pairs: dict[nn.BatchNorm2d, nn.Conv2d] = {}
-    hooks = []
-
-    def after_convolution(module: Any, inputs: Any, output: Tensor) -> None:
-        made[id(output)] = (module, output)  # the tensor is held, so that its id stays its own
-
-    def before_norm(module: Any, inputs: tuple[Tensor, ...]) -> None:
-        if id(inputs[0]) in made:
-            pairs[module] = made[id(inputs[0])][0]
-
-    for module in copied.modules():
-        if type(module) is nn.Conv2d:
-            hooks.append(module.register_forward_hook(after_convolution))
-        elif isinstance(module, nn.BatchNorm2d) and module.track_running_stats:
-            hooks.append(module.register_forward_pre_hook(before_norm))
-    with torch.inference_mode():
-        expected = copied(example)
-        for hook in hooks:
-            hook.remove()
-        for norm, convolution in pairs.items():
-            _fold(convolution, norm)
-        for parent in list(copied.modules()):
-            for name, child in list(parent.named_children()):
-                if child in pairs:
-                    setattr(parent, name, _what_follows(child))
-        found = copied(example)
-    alike = torch.allclose(found, expected, rtol=1e-3, atol=1e-3 * float(expected.abs().max()))
-    return copied if alike else net  # a network that uses a layer twice, or its output elsewhere too, stays as it is
-
-
-def _fold(convolution: nn.Conv2d, norm: nn.BatchNorm2d) -> None:
-    assert norm.running_mean is not None and norm.running_var is not None  # noqa: PT018
-    convolution.weight, bias = fuse_conv_bn_weights(
-        convolution.weight, convolution.bias, norm.running_mean, norm.running_var, norm.eps, norm.weight, norm.bias
-    )
-    convolution.bias = bias
-
-
-def _what_follows(norm: nn.Module) -> nn.Module:
-    """What is left of a batch norm once it is folded: timm's has dropout and activation in it."""
-    rest = [getattr(norm, name) for name in ("drop", "act") if hasattr(norm, name)]
-    return nn.Sequential(*rest) if rest else nn.Identity()
 
 
 def list_backbones(pattern: str | None = None) -> list[BackboneInfo]:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from selftrain.backbones import build_backbone, folded
+from selftrain.backbones import build_backbone
 from selftrain.console import Reporter
 from selftrain.data.cache import cache_root
 from selftrain.data.features import (
@@ -31,6 +31,7 @@ from selftrain.data.views import ImageViews, ViewMaker, clean_batches
 from selftrain.errors import UserError
 from selftrain.model import ModelCard, make_card, make_classifier, make_encoder, weights_hash
 from selftrain.network import Classifier, Encoder, OnFeatures, UnitFeatures
+from selftrain.quick import quickened
 from selftrain.settings import DataSettings, Settings
 
 LARGEST_CACHED_TEST_SET = 1 << 30  # bytes of decoded test pictures kept between evaluations
@@ -214,7 +215,7 @@ class Extractor:
                 chance = torch.Generator().manual_seed(0)
                 shape = (2, self.card.channels, like.size, like.size)
                 example = torch.randint(256, shape, dtype=torch.uint8, generator=chance)
-                self._quick = folded(self.encoder, example.to(self.device))
+                self._quick = quickened(self.encoder, example.to(self.device))
             return self._quick
 
     def features(self, images: Images, names: Sequence[str], flip: bool = True) -> np.ndarray:
