@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import tarfile
 from pathlib import Path
 
 import numpy as np
@@ -89,6 +90,22 @@ def test_predict_writes_every_kind_of_image(
         assert float(row["confidence"]) == max(p)
         assert row["label"] == CLASSES[int(np.argmax(p))]
     assert "broken.png" in capsys.readouterr().err
+
+
+def test_predict_takes_tar_files(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    new = tmp_path / "new"
+    fill(new, {"ant": 3}, seed=3)
+    for number, file in enumerate(sorted(new.rglob("*.png"))):
+        with tarfile.open(tmp_path / f"new-{number}.tar", "w") as tar:
+            tar.add(file, "picture.png")
+    found = []
+    for images in (new, f"{tmp_path}/new-{{0..2}}.tar"):
+        out = tmp_path / f"{len(found)}.csv"
+        assert run(monkeypatch, "predict", trained, images, "-o", out) == 0
+        with out.open(encoding="utf-8", newline="") as file:
+            found.append([{k: v for k, v in row.items() if k != "path"} for row in csv.DictReader(file)])
+    assert len(found[0]) == 3
+    assert found[0] == found[1]
 
 
 def test_predict_strict_stops_at_a_broken_image(

@@ -128,7 +128,7 @@ class _Origin:
         self.reporter = reporter or Reporter(quiet=True)
         self.given = read_config(run.folder / CONFIG)
         settings, _ = training.settle({**self.given, "method": "supervised"})
-        self.corpus = training._load(settings, data, test, self.reporter)
+        self.corpus = training.load_data(settings, data, test, self.reporter)
         self.split = load_split(run.folder / SPLIT, self.corpus)
 
     def supervised(self) -> str:

@@ -159,7 +159,10 @@ def train(
 @app.command()
 def predict(
     run: Annotated[Path, typer.Argument(help="A run folder.")],
-    images: Annotated[Path, typer.Argument(help="A folder, searched with its subfolders, or one image.")],
+    images: Annotated[
+        str,
+        typer.Argument(help="A folder, searched with its subfolders, one image, tar files ('new/*.tar') or hf:NAME."),
+    ],
     output: Annotated[Path, typer.Option("-o", "--output", help="CSV file to write.")] = Path("predictions.csv"),
     strict: Annotated[
         bool, typer.Option("--strict", help="Stop at an image that cannot be read instead of leaving it out.")

@@ -16,7 +16,9 @@ import torch
 
 from selftrain.console import Reporter
 from selftrain.data.features import FeatureRows, feature_batches
+from selftrain.data.hub import hub_images, is_hub
 from selftrain.data.images import ArrayImages, FileImages, Images, UnreadableImage, check_images, find_images
+from selftrain.data.shards import ShardImages, find_shards, index_shards, is_shards
 from selftrain.data.views import clean_batches
 from selftrain.engine.evaluate import confusion_matrix, probabilities
 from selftrain.errors import UserError
@@ -81,7 +83,7 @@ class Predictor:
             self.model = self.model.predictor
 
     def predict(self, images: Any, *, strict: bool = False) -> Predictions:
-        """``images``: a folder (searched with its subfolders), an image file, or a NumPy array of pictures."""
+        """``images``: a folder (searched with its subfolders), an image file, tar files, hf:NAME, or a NumPy array."""
         found, skipped = self._readable(as_images(images, self.card.features), strict)
         if not len(found) and not skipped:
             raise UserError("images: there are none to predict.")
@@ -127,7 +129,7 @@ class Predictor:
 
 
 def as_images(images: Any, features: int = 0) -> Images:
-    """A folder, a file, several files, or an array, as pictures; or, where a model is trained on them, features."""
+    """Folder, file, several files, tar files, hf:NAME or array, as pictures; or features, for a model of features."""
     if isinstance(images, Images):
         return images
     if features:
@@ -136,11 +138,15 @@ def as_images(images: Any, features: int = 0) -> Images:
             raise UserError(f"features: this model takes {features} numbers a row, not {rows.values.shape[2]}.")
         return rows
     if isinstance(images, (str, Path)):
-        path = Path(images)
+        text, path = str(images), Path(images)
+        if is_shards(text):
+            return ShardImages(paths := find_shards(text), index_shards(paths, check="none"))
+        if is_hub(text):
+            return hub_images(text)
         if path.is_file():
             return FileImages(path.parent, [path.name])
         if not path.is_dir():
-            raise UserError(f"{path}: no such folder or image.")
+            raise UserError(f"{path}: no such folder or image; give one, tar files ('shards/*.tar'), or hf:NAME.")
         names = find_images(path)
         if not names:
             raise UserError(f"{path}: no image in it or its subfolders.")

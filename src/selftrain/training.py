@@ -163,7 +163,7 @@ def train(
     fabric = make_fabric(chosen.train, unused=len(the_method.turns) > 1)
     named = arrays is None and chosen.data.path in DATASETS
     with fabric.rank_zero_first(local=True) if named else nullcontext():  # one rank downloads, the others read
-        corpus = _load(chosen, arrays, test_arrays, reporter)
+        corpus = load_data(chosen, arrays, test_arrays, reporter)
     if resume and (folder / SPLIT).exists():  # type: ignore[operator]
         split = load_split(folder / SPLIT, corpus)  # type: ignore[operator]
     else:
@@ -270,7 +270,8 @@ def _unchanged(saved: dict[str, Any], given: Mapping[str, Any], folder: Path, me
     return flatten(asdict(asked))
 
 
-def _load(settings: Settings, arrays: Any, test_arrays: Any, reporter: Reporter) -> Corpus:
+def load_data(settings: Settings, arrays: Any, test_arrays: Any, reporter: Reporter) -> Corpus:
+    """What the settings say to train on, or these arrays."""
     data = settings.data
     if arrays is not None:
         test_x, test_y = test_arrays or (None, None)
