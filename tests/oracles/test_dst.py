@@ -14,6 +14,7 @@ from selftrain.batch import Labeled, Unlabeled
 from selftrain.errors import UserError
 from selftrain.functional import PseudoLabels, mistake_loss, reversal_coefficient, reverse_gradient
 from selftrain.methods import DST, FixMatch, PseudoLabel, Supervised, make_method
+from selftrain.methods.spelling import write
 from selftrain.network import Network
 from tests.tiny import gradients, tiny_batch, tiny_net
 
@@ -273,3 +274,26 @@ def test_views_decide_the_cost() -> None:
 def test_a_base_must_label_and_imitate() -> None:
     with pytest.raises(UserError, match="cannot wrap 'supervised'"):
         DST(Supervised())  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("spelling", "regime", "view"),
+    [
+        ("dst(fixmatch)", "scratch", "strong"),
+        ("dst(noisy_student)", "scratch", "strong"),
+        ("dst(mean_teacher)", "scratch", "weak"),
+        ("dst(dividemix)", "scratch", "weak"),
+        ("dst(fixmatch)", "frozen", "weak"),
+        ("dst(fixmatch)", "finetune", "weak"),
+        ("dst(fixmatch, preset=released)", "scratch", "weak"),
+        ("dst(fixmatch, preset=paper)", "scratch", "strong"),
+        ("dst(fixmatch, worst_view=weak)", "scratch", "weak"),
+        ("dst(mean_teacher, worst_view=base)", "frozen", "weak"),
+    ],
+)
+def test_the_view_the_worst_case_sees(spelling: str, regime: str, view: str) -> None:
+    method = make_method(spelling, regime)
+    assert isinstance(method, DST)
+    assert method.sees == view
+    assert view in method.views.gradient
+    assert make_method(write(method, regime), regime) == method

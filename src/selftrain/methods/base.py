@@ -120,6 +120,10 @@ class Method:
 
     def objective(self, net: Network, labeled: Labeled, unlabeled: Unlabeled, turn: str = "all") -> Losses:
         """The loss of one batch of images (or features), as this turn's player sees it."""
+        return Losses.sum(self.losses(one, labeled, unlabeled, turn) for one in net.members)
+
+    def losses(self, net: Network, labeled: Labeled, unlabeled: Unlabeled, turn: str = "all") -> Losses:
+        """The terms of one network, where there are twins."""
         raise NotImplementedError
 
     def survey_due(self, t: int, steps: int) -> bool:
@@ -186,11 +190,7 @@ class SelfTraining(Method):
         """lambda, which may depend on the step."""
         return self.lam
 
-    def objective(self, net: Network, labeled: Labeled, unlabeled: Unlabeled, turn: str = "all") -> Losses:
-        return Losses.sum(self.losses(one, labeled, unlabeled) for one in net.members)
-
-    def losses(self, net: Network, labeled: Labeled, unlabeled: Unlabeled) -> Losses:
-        """The terms of one network."""
+    def losses(self, net: Network, labeled: Labeled, unlabeled: Unlabeled, turn: str = "all") -> Losses:
         l, u = self.encode(net, self.views, labeled, unlabeled)
         f_hat = self.label(net, net.h, u)
         terms = {

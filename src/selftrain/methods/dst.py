@@ -35,9 +35,9 @@ class DST(Wrapper):
     name: ClassVar[str] = "dst"
     reference: ClassVar[str] = "Chen et al., NeurIPS 2022"
     defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "scratch": {"eta": 0.3, "warmup": 0.1, "worst_layers": 3},
+        "scratch": {"eta": 0.3, "warmup": 0.1, "worst_layers": 3, "worst_view": "base"},
         "finetune": {"width": 2048},
-        "frozen": {"width": 1024, "reversal": 0.5, "warmup": 300.0},
+        "frozen": {"width": 512, "reversal": 0.5, "warmup": 300.0},
     }
 
     preset: Literal["released", "paper"] = "released"
@@ -46,8 +46,8 @@ class DST(Wrapper):
     """h_pseudo, the only head that learns from pseudo labels; with 'none' it is h, as in the base"""
     worst: bool = True
     """estimate the worst case with h' and move psi away from it"""
-    worst_view: Literal["weak", "strong"] = UNSET
-    """unlabeled view h' sees: strong (paper; costs no further backward pass) or weak (released)"""
+    worst_view: Literal["weak", "strong", "base"] = UNSET
+    """unlabeled view h' sees: strong (paper), weak (released), or one the base trains on (cheapest)"""
     worst_loss: Literal["cross_entropy", "mistake"] = UNSET
     """error of h' on unlabeled data: cross_entropy (paper) or mistake, the bounded -log(1 - p) (released)"""
     worst_threshold: bool = UNSET
@@ -75,8 +75,9 @@ class DST(Wrapper):
 
     @classmethod
     def regime_defaults(cls, regime: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        paper = given.get("preset") == "paper"  # whose equations are those of every regime
-        return {key: value for key, value in cls.defaults.get(regime, {}).items() if key == "width" or not paper}
+        usual, preset = cls.defaults.get(regime, {}), given.get("preset", "")
+        said = {"paper": {*usual} - {"width"}, "released": {"worst_view"}}.get(preset, ())  # by who asked for it
+        return {key: value for key, value in usual.items() if key not in said}
 
     @classmethod
     def preset_values(cls, preset: str) -> Mapping[str, Any]:
@@ -90,7 +91,12 @@ class DST(Wrapper):
 
     @property
     def views(self) -> Views:
-        return self.base.views.with_unlabeled(self.worst_view) if self.worst else self.base.views
+        return self.base.views.with_unlabeled(self.sees) if self.worst else self.base.views
+
+    @property
+    def sees(self) -> str:
+        """The unlabeled view h' sees."""
+        return (*self.base.views.gradient, "weak")[0] if self.worst_view == "base" else self.worst_view
 
     @property
     def turns(self) -> tuple[str, ...]:
@@ -106,11 +112,7 @@ class DST(Wrapper):
             if self.worst:
                 one.parts["h_worst"] = mlp_head(dim, width, K, dropout=self.dropout, layers=self.worst_layers)
 
-    def objective(self, net: Network, labeled: Labeled, unlabeled: Unlabeled, turn: str = "all") -> Losses:
-        return Losses.sum(self.losses(one, labeled, unlabeled, turn) for one in net.members)
-
-    def losses(self, net: Network, labeled: Labeled, unlabeled: Unlabeled, turn: str) -> Losses:
-        """The terms of one network."""
+    def losses(self, net: Network, labeled: Labeled, unlabeled: Unlabeled, turn: str = "all") -> Losses:
         if turn == "worst":  # max over h' alone, Eq. 6
             with torch.no_grad(), still_statistics(net.psi):
                 l, u = self.base.encode(net, self.views, labeled, unlabeled)
@@ -133,15 +135,13 @@ class DST(Wrapper):
     def E(self, net: Network, l: Labeled, u: Unlabeled, f_hat: st.PseudoLabels, notes: Notes) -> Tensor:  # noqa: N802
         """What h' minimises: wrong on labeled data, or in agreement with f_hat on unlabeled data."""
         h_worst, exists = net.parts["h_worst"], f_hat.y >= 0
-        y = l.y if self.worst_labels == "true" else net.h(l.weak).argmax(dim=1)
         f_hat = st.PseudoLabels(f_hat.y, f_hat.keep if self.worst_threshold else exists)
-        on_u, on_l = together(h_worst, u[self.worst_view], l.weak)
+        on_u, on_l = together(h_worst, u[self.sees], l.weak)
         mistake = self.worst_loss == "mistake"
         agreement = st.mistake_loss(on_u, f_hat) if mistake else -st.pseudo_cross_entropy(on_u, f_hat, self.ce_cap)
-        wrong = st.cross_entropy(on_l, y)
+        wrong = st.cross_entropy(on_l, l.y if self.worst_labels == "true" else net.h(l.weak).argmax(dim=1))
         notes |= {"h_worst": on_u.detach(), "L_worst": wrong.detach()}
-        # as long as the base has made no label there is no worst case
-        return (self.eta_prime * wrong + agreement) * exists.any()
+        return (self.eta_prime * wrong + agreement) * exists.any()  # no worst case until the base has made labels
 
     def coefficient(self, net: Network) -> Tensor:
         """c at the current step."""
