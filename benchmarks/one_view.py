@@ -20,6 +20,7 @@ import numpy as np
 import torch
 
 import selftrain
+from selftrain.bench import FROZEN
 from selftrain.bench.table import spread
 from selftrain.console import Reporter
 from selftrain.data.sources import load_corpus
@@ -45,7 +46,7 @@ ROWS: dict[str, tuple[str, dict[str, Any]]] = {
 
 def clean_features(root: Path, dataset: str) -> dict[str, np.ndarray]:
     """One vector an image, the labels of 4 images a class (-1 elsewhere), and the test set."""
-    settings = make_settings("frozen", {"data.path": str(root / dataset), "data.labels_per_class": 4})
+    settings = make_settings("frozen", {"data.path": str(root / dataset), **FROZEN})
     corpus = load_corpus(root / dataset, check="header")
     inputs = FrozenInputs(settings, corpus, torch.device("cpu"), Reporter())
     split = make_split(corpus, labels_per_class=4)

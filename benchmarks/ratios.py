@@ -2,17 +2,21 @@
 
 Knows nothing of what is timed.
 
-A round gives every competitor one turn, in an order that rotates from round to round; the first rounds warm up and are
-thrown away. The ratio of two competitors is the median over rounds of their ratio within a round, so that a slow minute
-of the machine slows both. The spread is the quartiles of those ratios.
+A round gives every competitor one turn, in an order drawn anew for each round, so that nobody always comes after the
+same other; the first rounds warm up and are thrown away. The ratio of two competitors is the median over rounds of
+their ratio within a round, so that a slow minute of the machine slows both. The spread is the quartiles of those.
 """
 
 from __future__ import annotations
 
 import gc
+import multiprocessing
+import os
+import random
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
+from multiprocessing.connection import Connection
 from typing import Any
 
 import numpy as np
@@ -100,8 +104,47 @@ class Times:
         return Row(name, middle, bar, float(np.median(self.seconds[ours]) * 1e3), (low, high), kind)
 
 
+class Apart:
+    """Work in a process of its own, as other programs run: our advice to the C library does not reach it."""
+
+    def __init__(self, make: Callable[[], Callable[[], object]]):
+        """``make`` is called there, and gives what is to be timed."""
+        processes = multiprocessing.get_context("spawn")
+        self.line, theirs = processes.Pipe()
+        threads = 1 if CLOCK.cpu else torch.get_num_threads()
+        self.process = processes.Process(target=_serve, args=(theirs, make, threads, CLOCK), daemon=True)
+        self.process.start()
+
+    def seconds(self, repeat: int) -> float:
+        self.line.send(repeat)
+        took: float = self.line.recv()
+        return took
+
+    def close(self) -> None:
+        self.process.terminate()
+        self.process.join()
+
+
+def _serve(line: Connection, make: Callable[[], Callable[[], object]], threads: int, clock: Clock) -> None:
+    os.environ["MALLOC_AS_IT_IS"] = "1"  # who sets such a variable gets no advice
+    torch.set_num_threads(threads)
+    work = make()
+    gc.collect()
+    gc.disable()
+    while True:
+        line.send(_time(work, line.recv(), clock))
+        gc.collect()
+
+
+def _time(work: Callable[[], object], repeat: int, clock: Clock) -> float:
+    started = clock.now()
+    for _ in range(repeat):
+        work()
+    return clock.now() - started
+
+
 def take_turns(
-    work: Mapping[str, Callable[[], object]],
+    work: Mapping[str, Callable[[], object] | Apart],
     rounds: int,
     *,
     warm_up: int = 1,
@@ -116,15 +159,16 @@ def take_turns(
     gc.disable()  # a collection would fall on whoever's turn it is
     try:
         for number in range(-warm_up, rounds):
-            for place in range(len(names)):
-                name = names[(number + place) % len(names)]
-                started = CLOCK.now()
-                for _ in range(repeat):
-                    work[name]()
+            for name in random.Random(number).sample(names, len(names)):
+                one = work[name]
+                took = one.seconds(repeat) if isinstance(one, Apart) else _time(one, repeat, CLOCK)
                 if number >= 0:
-                    seconds[name][number] = (CLOCK.now() - started) / repeat
+                    seconds[name][number] = took / repeat
             gc.collect()
     finally:
+        for one in work.values():
+            if isinstance(one, Apart):
+                one.close()
         gc.enable()
         torch.set_num_threads(before)
     return Times(seconds)

@@ -10,18 +10,21 @@ import pytest
 import torch
 from benchmarks import __main__ as command
 from benchmarks import references
-from benchmarks.engine import STRONG, parts
+from benchmarks.engine import STRONG, WEAK, parts
 from benchmarks.problems import batch_of, floor_of, image_problem, passes_of
 from benchmarks.ratios import Row, Times, take_turns
 
 SMALL = {"batch": 4, "unlabeled_batch": 6, "pool": 40, "network.backbone": "wrn-tiny", "data.size": 16}
 
 
-def test_turns_rotate_and_the_first_round_does_not_count() -> None:
+def test_everybody_has_a_turn_in_each_round_in_changing_order_and_the_first_round_does_not_count() -> None:
     order: list[str] = []
-    times = take_turns({"a": lambda: order.append("a"), "b": lambda: order.append("b")}, 2)
-    assert order in (["a", "b", "b", "a", "a", "b"], ["b", "a", "a", "b", "b", "a"])
-    assert {name: len(seconds) for name, seconds in times.seconds.items()} == {"a": 2, "b": 2}
+    times = take_turns({name: (lambda name=name: order.append(name)) for name in "abc"}, 20)
+    rounds = ["".join(order[i : i + 3]) for i in range(0, len(order), 3)]
+    assert len(rounds) == 21
+    assert all(sorted(one) == ["a", "b", "c"] for one in rounds)
+    assert len(set(rounds)) == 6
+    assert {name: len(seconds) for name, seconds in times.seconds.items()} == dict.fromkeys("abc", 20)
 
 
 def test_ratios_are_medians_of_pairs() -> None:
@@ -39,7 +42,8 @@ def test_a_slower_one_is_found_slower() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spelling", "with_gradient", "without"), [("fixmatch", 10, 6), (STRONG, 10, 6), ("dst(fixmatch)", 16, 0)]
+    ("spelling", "with_gradient", "without"),
+    [("fixmatch", 10, 6), (STRONG, 10, 6), (WEAK, 16, 0), ("dst(fixmatch)", 10, 6), ("dst(pseudo_label)", 10, 0)],
 )
 def test_a_step_feeds_its_backbone_no_more_than_it_needs(spelling: str, with_gradient: int, without: int) -> None:
     """Labeled and strong views with gradient, weak ones without, in one pass each; DST's worst case on weak views wants

@@ -30,7 +30,7 @@ class Dropout(nn.Dropout):
             return super().forward(x)
         n = x.numel()
         words = torch.empty((n + 63) // 64, dtype=torch.int64).random_(-(2**63), None)  # all 64 bits of each
-        return x * _BITS.to(x.dtype)[words.view(torch.uint8).long()].view(-1)[:n].view(x.shape)
+        return x * _BITS.to(x.dtype).index_select(0, words.view(torch.uint8).int()).view(-1)[:n].view(x.shape)
 
 
 _BITS = 2.0 * (torch.arange(256)[:, None] >> torch.arange(8) & 1)  # of every byte, each bit as a factor 0 or 2

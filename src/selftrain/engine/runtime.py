@@ -39,7 +39,7 @@ def keep_memory() -> bool:
     except (OSError, AttributeError):
         return False
     trim_threshold, mmap_threshold = -1, -3  # the parameters' numbers in malloc.h
-    return bool(mallopt(mmap_threshold, 1 << 30) and mallopt(trim_threshold, 2**31 - 1))
+    return bool(mallopt(mmap_threshold, 1 << 30) and mallopt(trim_threshold, -1))  # -1: never
 
 
 class ProcessesMissingError(UserError):
