@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from selftrain.errors import UserError
+from selftrain.launch import end_with_launcher, launch
 
 app = typer.Typer(
     name="selftrain",
@@ -541,12 +542,11 @@ def _print_measures(measures: dict[str, Any], where: str | None) -> None:
 
 def main() -> None:
     """Run the command line; errors that the user can put right take one line and exit code 2."""
+    end_with_launcher()
     try:
         app()
     except UserError as error:
         if devices := getattr(error, "devices", None):  # a run wants more processes than this one
-            from selftrain.launch import launch
-
             sys.exit(launch(devices, sys.argv[1:]))
         Console(stderr=True).print(f"[red]error:[/red] {_escaped(str(error))}", highlight=False, soft_wrap=True)
         sys.exit(2)

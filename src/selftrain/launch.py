@@ -6,6 +6,7 @@ message once and the exit code of the process that failed.
 
 from __future__ import annotations
 
+import ctypes
 import os
 import signal
 import socket
@@ -16,6 +17,7 @@ from collections.abc import Sequence
 from types import FrameType
 
 GRACE = 30.0  # seconds in which the others may write a checkpoint and end
+LAUNCHER = "SELFTRAIN_LAUNCHER"
 
 
 def launch(devices: int, words: Sequence[str]) -> int:
@@ -26,6 +28,7 @@ def launch(devices: int, words: Sequence[str]) -> int:
     everyone = {
         "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TORCHELASTIC_RUN_ID": "selftrain",
         "WORLD_SIZE": str(devices), "LOCAL_WORLD_SIZE": str(devices), "GROUP_RANK": "0", "GROUP_WORLD_SIZE": "1",
+        LAUNCHER: str(os.getpid()),
     }  # fmt: skip
     threads = {"OMP_NUM_THREADS": str(max(1, (os.cpu_count() or 1) // devices))}  # unless the user says otherwise
     ranks: list[subprocess.Popen[bytes]] = []
@@ -60,3 +63,14 @@ def launch(devices: int, words: Sequence[str]) -> int:
 def _wait(ranks: list[subprocess.Popen[bytes]], until: float) -> None:
     while time.monotonic() < until and any(rank.poll() is None for rank in ranks):
         time.sleep(0.1)
+
+
+def end_with_launcher() -> None:
+    """Have this process told to end when its launcher is gone, even if that was killed."""
+    launcher = os.environ.pop(LAUNCHER, None)  # workers of ours are not the launcher's
+    if launcher is None or not sys.platform.startswith("linux"):
+        return
+    signal_of_parents_death = 1  # PR_SET_PDEATHSIG
+    ctypes.CDLL(None).prctl(signal_of_parents_death, signal.SIGTERM)
+    if os.getppid() != int(launcher):  # it died before we could ask
+        sys.exit(128 + signal.SIGTERM)
