@@ -16,7 +16,7 @@ def _fresh_seed() -> None:
     torch.manual_seed(0)
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def real_data() -> Path:
     """The folder that holds cifar10-mini and ucmerced; tests that want it are skipped where it is not set."""
     folder = os.environ.get("SELFTRAIN_DATA")

@@ -6,6 +6,7 @@ Needs playwright and Debian's chromium; skipped where they are missing, unless S
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import time
 from collections.abc import Iterator
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 
+import selftrain
 from selftrain.report import write_report
 from tests.report.made import NASTY, make_run
 
@@ -49,6 +51,25 @@ def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
         "nasty": write_report([nasty, runs["fixmatch"]], folder / "nasty.html"),
         "blind": write_report([blind], folder / "blind.html"),
     }
+
+
+@pytest.fixture(scope="module")
+def real_runs(real_data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, selftrain.Run]:
+    """Labels only, FixMatch with its paper's threshold, and DST on it, on features of photographs."""
+    folder = tmp_path_factory.mktemp("real")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("SELFTRAIN_CACHE", str(folder / "cache"))
+        return {
+            name: selftrain.train(
+                real_data / "ucmerced", method=method, regime="frozen", size=64, labels_per_class=4,
+                out=folder / name, quiet=True,
+            )
+            for name, method in (
+                ("supervised", "supervised"),
+                ("fixmatch", "fixmatch(tau=0.95)"),
+                ("dst", "dst(fixmatch(tau=0.95))"),
+            )
+        }  # fmt: skip
 
 
 class Watched:
@@ -107,6 +128,37 @@ def test_nothing_overflows(
         page.evaluate("document.querySelectorAll('details').forEach(d => d.open = false)")
         picture = page.screenshot(path=tmp_path / f"{name}-{size[0]}-{scheme}.png", full_page=True)
         assert len(picture) > 50_000  # not an empty page
+
+
+@pytest.mark.slow
+def test_self_training_harms_weak_classes_and_dst_does_not(real_runs: dict[str, selftrain.Run]) -> None:
+    supervised, fixmatch, dst = (real_runs[name].results for name in ("supervised", "fixmatch", "dst"))
+    assert dst["accuracy"] > supervised["accuracy"]
+    assert dst["accuracy"] > fixmatch["accuracy"]
+    assert dst["worst20_percent"] > fixmatch["worst20_percent"]
+
+
+@pytest.mark.slow
+def test_the_page_of_real_runs_shows_the_harm_and_its_cure(
+    browser: Any, real_runs: dict[str, selftrain.Run], tmp_path: Path
+) -> None:
+    path = write_report([run.folder for run in real_runs.values()], tmp_path / "report.html")
+    for size in (DESKTOP, PHONE):
+        with Watched(browser, path, size) as page:
+            advice, classes = (page.inner_text(f"#{name}") for name in ("next", "classes"))
+            assert "Self-training took from" in advice
+            assert _lowered(classes, "FixMatch(tau=0.95)") > _lowered(classes, "DST(FixMatch(tau=0.95))")
+            assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
+            assert page.evaluate(STICKING_OUT) == []
+            picture = page.screenshot(path=tmp_path / f"real-{size[0]}.png", full_page=True)
+            assert len(picture) > 50_000
+
+
+def _lowered(text: str, run: str) -> int:
+    """How many classes lost by a run, as the page says."""
+    found = re.search(rf"(?<!\(){re.escape(run)} lifted .*? and lowered (\w+)", text)
+    assert found
+    return 0 if found[1] == "none" else int(found[1])
 
 
 CONTRAST = """() => {
