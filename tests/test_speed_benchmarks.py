@@ -43,7 +43,13 @@ def test_a_slower_one_is_found_slower() -> None:
 
 @pytest.mark.parametrize(
     ("spelling", "with_gradient", "without"),
-    [("fixmatch", 10, 6), (STRONG, 10, 6), (WEAK, 16, 0), ("dst(fixmatch)", 10, 6), ("dst(pseudo_label)", 10, 0)],
+    [
+        ("fixmatch", 10, 6),
+        (STRONG, 10, 6),
+        (WEAK, 16, 0),
+        ("dst(fixmatch, worst_view=base)", 10, 6),
+        ("dst(pseudo_label, worst_view=base)", 10, 0),
+    ],
 )
 def test_a_step_feeds_its_backbone_no_more_than_it_needs(spelling: str, with_gradient: int, without: int) -> None:
     """Labeled and strong views with gradient, weak ones without, in one pass each; DST's worst case on weak views wants

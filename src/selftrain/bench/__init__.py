@@ -165,6 +165,7 @@ BENCHES: dict[str, Bench] = {
         ("digits",),
         tuple(changes([DST], "method.worst_view", OWN["worst_view"])),
         {**DIGITS, **HELD_OUT},
+        draws="each",
     ),
     **PAPER,
     **CPU,

@@ -35,7 +35,7 @@ class DST(Wrapper):
     name: ClassVar[str] = "dst"
     reference: ClassVar[str] = "Chen et al., NeurIPS 2022"
     defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "scratch": {"eta": 0.3, "warmup": 0.1, "worst_layers": 3, "worst_view": "base"},
+        "scratch": {"eta": 0.3, "warmup": 0.1, "worst_layers": 3},
         "finetune": {"width": 2048},
         "frozen": {"width": 512, "reversal": 0.5, "warmup": 300.0},
     }
@@ -75,9 +75,8 @@ class DST(Wrapper):
 
     @classmethod
     def regime_defaults(cls, regime: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        usual, preset = cls.defaults.get(regime, {}), given.get("preset", "")
-        said = {"paper": {*usual} - {"width"}, "released": {"worst_view"}}.get(preset, ())  # by who asked for it
-        return {key: value for key, value in usual.items() if key not in said}
+        paper = given.get("preset") == "paper"  # whose equations are those of every regime
+        return {key: value for key, value in cls.defaults.get(regime, {}).items() if key == "width" or not paper}
 
     @classmethod
     def preset_values(cls, preset: str) -> Mapping[str, Any]:

@@ -127,6 +127,6 @@ def usual_values(cls: type[Method], regime: str, given: Mapping[str, Any] | None
     """The field values of a method in a regime where its user gives none (but, perhaps, a base and a preset)."""
     given = given or {}
     declared = {f.name: f.default for f in fields(cls) if f.name != "base"}
-    chosen = {"preset": given["preset"]} if given.get("preset") not in (None, declared.get("preset")) else {}
+    chosen = {"preset": given["preset"]} if "preset" in given else {}
     presets: Mapping[str, Any] = cls.preset_values(str(given.get("preset", declared.get("preset"))))
     return {**declared, **presets, **cls.regime_defaults(regime, chosen)}
