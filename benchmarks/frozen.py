@@ -67,12 +67,7 @@ def three_passes() -> Callable[[], None]:
 def rows() -> list[Row]:
     lean, both, strong, fixmatch = (
         frozen_problem(spelling)
-        for spelling in (
-            SPELLING,
-            BOTH,
-            "dst(fixmatch, worst_view=strong, width=1024)",
-            "fixmatch",
-        )
+        for spelling in (SPELLING, BOTH, "dst(fixmatch, worst_view=strong, width=1024)", "fixmatch")
     )
     batch = both.stream[0]
 

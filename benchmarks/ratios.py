@@ -114,6 +114,7 @@ class Apart:
         threads = 1 if CLOCK.cpu else torch.get_num_threads()
         self.process = processes.Process(target=_serve, args=(theirs, make, threads, CLOCK), daemon=True)
         self.process.start()
+        theirs.close()  # so that its death is noticed
 
     def seconds(self, repeat: int) -> float:
         self.line.send(repeat)

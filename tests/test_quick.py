@@ -8,7 +8,7 @@ from torch import nn
 
 from selftrain import quick as module_of_quick
 from selftrain.backbones import build_backbone
-from selftrain.quick import quickened
+from selftrain.quick import PackedConvolution, quickened
 
 
 @pytest.mark.parametrize("name", ["resnet18", "mobilenetv3_small_050", "vit_tiny_patch16_224", "wrn-tiny"])
@@ -66,7 +66,11 @@ def test_activations_are_done_with_the_convolution() -> None:
         net = nn.Sequential(nn.Conv2d(3, 4, 3, stride=2, padding=1, groups=1), _WithActivation(4, activation)).eval()
         x = 5 * torch.randn(2, 3, 9, 9)
         with torch.inference_mode():
-            torch.testing.assert_close(quickened(net, x)(x), net(x), rtol=1e-4, atol=1e-5)
+            quick = quickened(net, x)
+            torch.testing.assert_close(quick(x), net(x), rtol=1e-4, atol=1e-5)
+        kinds = {type(module) for module in quick.modules()}
+        assert PackedConvolution in kinds  # with an activation it got wrong it would not be
+        assert (type(activation) in kinds) == (type(activation) in (nn.GELU, nn.Identity))
 
 
 class _WithActivation(nn.BatchNorm2d):

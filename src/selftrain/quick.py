@@ -24,8 +24,8 @@ ACTIVATIONS: dict[type[nn.Module], tuple[str, list[float]]] = {
 
 def quickened(net: nn.Module, example: Tensor) -> nn.Module:
     """Every batch norm folded into the convolution it follows; on a CPU the activation done with it, too, and weights
-    kept in the order the convolution reads them in. Which follows which is seen on an example."""
-    net.eval()
+    kept in the order the convolution reads them in. Which follows which is seen on an example. ``net`` is in evaluation
+    mode, and stays as it is."""
     packs = example.device.type == "cpu" and torch.backends.mkldnn.is_available()
     with torch.inference_mode():
         expected = net(example)
