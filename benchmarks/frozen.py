@@ -17,8 +17,8 @@ from benchmarks.engine import parts
 from benchmarks.problems import Problem, frozen_problem
 from benchmarks.ratios import CLOCK, Apart, Row, take_turns
 
-SPELLING = "dst(fixmatch(w_strong=0), width=1024)"
-BOTH = "dst(fixmatch, width=1024)"
+SPELLING = "dst(fixmatch(w_strong=0), width=1024, worst_layers=2)"
+BOTH = "dst(fixmatch, width=1024, worst_layers=2)"
 
 
 def products(problem: Problem, labeled: int, unlabeled: int) -> Callable[[], None]:
@@ -67,7 +67,7 @@ def three_passes() -> Callable[[], None]:
 def rows() -> list[Row]:
     lean, both, strong, fixmatch = (
         frozen_problem(spelling)
-        for spelling in (SPELLING, BOTH, "dst(fixmatch, worst_view=strong, width=1024)", "fixmatch")
+        for spelling in (SPELLING, BOTH, "dst(fixmatch, worst_view=strong, width=1024, worst_layers=2)", "fixmatch")
     )
     batch = both.stream[0]
 

@@ -37,10 +37,12 @@ class Losses(NamedTuple):
     def sum(cls, several: Iterable[Losses]) -> Losses:
         """Those of several networks, term by term; pseudo labels and notes are those of the first."""
         first, *others = several
+        if not others:
+            return first
         terms = {
             name: torch.stack([term, *(o.terms[name] for o in others)]).sum() for name, term in first.terms.items()
         }
-        return first._replace(terms=terms) if others else first
+        return first._replace(terms=terms)
 
     def backward(self) -> None:
         self.total.backward()
