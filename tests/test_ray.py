@@ -43,7 +43,8 @@ def cluster() -> Iterator[None]:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.usefixtures("cluster")
 def test_the_same_table_although_a_worker_is_killed(tmp_path: Path) -> None:
-    here = {cell: attempt(cell, None, tmp_path / "here").results for cell in cells_of(BENCH, seeds=1)}
+    cells = cells_of(BENCH, seeds=1)
+    here = {cell: attempt(cell, None, tmp_path / "here").results for cell in cells}
     out = tmp_path / "there"
     killed: list[int] = []
 
@@ -55,12 +56,12 @@ def test_the_same_table_although_a_worker_is_killed(tmp_path: Path) -> None:
 
     killer = threading.Thread(target=kill)
     killer.start()
-    there, failed = run_grid(cells_of(BENCH, seeds=1), None, out, engine=OnRay())
+    there, failed = run_grid(cells, None, out, engine=OnRay())
     killer.join()
     assert killed
     assert not failed
     assert markdown(BENCH, there) == markdown(BENCH, {cell: run for cell, run in here.items() if run})
-    assert [run["per_class"] for run in there.values()] == [run["per_class"] for run in here.values() if run]
+    assert all(run and there[cell]["per_class"] == run["per_class"] for cell, run in here.items())
 
 
 @pytest.mark.filterwarnings("ignore")
