@@ -10,6 +10,7 @@ from torch import nn
 
 from benchmarks.problems import image_problem, pictures
 from benchmarks.ratios import CLOCK, Row, take_turns
+from benchmarks.references import StateDictAverage
 from selftrain.backbones import build_backbone
 from selftrain.data.images import ArrayImages
 from selftrain.data.views import clean_batches
@@ -28,19 +29,12 @@ def average_rows() -> list[Row]:
         average = Average(module, 0.999)
         theirs = [p.detach() for p in (*module.parameters(), *module.buffers()) if p.is_floating_point()]
         ours = [p.clone() for p in theirs]
-        reference = Average(module, 0.999).module
-
-        def by_state_dict(reference: nn.Module = reference, module: nn.Module = module) -> None:
-            with torch.no_grad():
-                new = module.state_dict()
-                for key, value in reference.state_dict().items():
-                    value.copy_(0.999 * value + 0.001 * new[key] if value.is_floating_point() else new[key])
-
+        reference = StateDictAverage(module)
         times = take_turns(
             {
                 "lerp": lambda ours=ours, theirs=theirs: torch._foreach_lerp_(ours, theirs, 0.001),
                 "average": lambda average=average, module=module: average.update(module, 5000),
-                "state dict": by_state_dict,
+                "state dict": reference.update,
             },
             CLOCK.rounds(40, 15),
             warm_up=3,

@@ -26,12 +26,22 @@ def _contiguous(*modules: nn.Module) -> list[nn.Module]:
     return [copy.deepcopy(module).to(memory_format=torch.contiguous_format) for module in modules]
 
 
-@torch.no_grad()
-def _follow(average: nn.Module, model: nn.Module) -> None:
-    """A weight average by state dict."""
-    new = model.state_dict()
-    for name, value in average.state_dict().items():
-        value.copy_(0.999 * value + 0.001 * new[name] if value.is_floating_point() else new[name])
+class StateDictAverage:
+    """A weight average that goes round by state dicts: new averages in a dictionary, all of the model's tensors into
+    the average, and then the averages over them."""
+
+    def __init__(self, model: nn.Module):
+        self.model = model
+        self.average = copy.deepcopy(model).eval()
+        self.shadow = {name: p.detach().clone() for name, p in model.named_parameters()}
+
+    @torch.no_grad()
+    def update(self) -> None:
+        for name, p in self.model.named_parameters():
+            new = 0.001 * p + 0.999 * self.shadow[name]
+            self.shadow[name] = new.clone()
+        self.average.load_state_dict(self.model.state_dict())
+        self.average.load_state_dict(self.shadow, strict=False)
 
 
 def _accuracy(logits: Tensor, y: Tensor) -> float:
@@ -42,7 +52,7 @@ def concatenated_fixmatch(psi: nn.Module, h: nn.Module, l: Labeled, u: Unlabeled
     """All views in one pass with gradient, a weight average by state dict, losses and masks fetched at every step."""
     psi, h = _contiguous(psi, h)
     model = nn.Sequential(psi, h).train()
-    average = copy.deepcopy(model).eval()
+    average = StateDictAverage(model)
     optimizer = _sgd(model)
     meters: list[float] = []
 
@@ -58,7 +68,7 @@ def concatenated_fixmatch(psi: nn.Module, h: nn.Module, l: Labeled, u: Unlabeled
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        _follow(average, model)
+        average.update()
         meters[:] = [loss.item(), loss_l.item(), loss_u.item(), keep.mean().item(), _accuracy(of_l, l.y)]
 
     return step
@@ -105,7 +115,7 @@ def _worst_loss(y_l: Tensor, worst_l: Tensor, y_u: Tensor, worst_u: Tensor) -> T
 def concatenated_dst(*modules: nn.Module, l: Labeled, u: Unlabeled) -> Callable[[], None]:
     """As released for training from scratch: all views in one pass with gradient, through all heads; an average."""
     model = _Heads(*modules).train()
-    average = copy.deepcopy(model).eval()
+    average = StateDictAverage(model)
     optimizer = _sgd(model)
 
     def step() -> None:
@@ -116,7 +126,7 @@ def concatenated_dst(*modules: nn.Module, l: Labeled, u: Unlabeled) -> Callable[
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-        _follow(average, model)
+        average.update()
 
     return step
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import time
+from collections.abc import Callable
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ from benchmarks import __main__ as command
 from benchmarks import references
 from benchmarks.engine import STRONG, WEAK, parts
 from benchmarks.problems import batch_of, floor_of, image_problem, passes_of
-from benchmarks.ratios import Row, Times, take_turns
+from benchmarks.ratios import Apart, Row, Times, take_turns
 
 SMALL = {"batch": 4, "unlabeled_batch": 6, "pool": 40, "network.backbone": "wrn-tiny", "data.size": 16}
 
@@ -39,6 +41,33 @@ def test_ratios_are_medians_of_pairs() -> None:
 def test_a_slower_one_is_found_slower() -> None:
     times = take_turns({"slow": lambda: time.sleep(0.02), "quick": lambda: time.sleep(0.005)}, 3)
     assert times.gain("", "quick", "slow").ratio > 1.5
+
+
+def _sleeper() -> Callable[[], None]:
+    return lambda: time.sleep(0.01)
+
+
+def _dies() -> Callable[[], None]:
+    raise SystemExit(3)
+
+
+def test_work_apart_is_timed_in_its_own_process_and_its_death_is_noticed() -> None:
+    apart = Apart(_sleeper)
+    assert apart.process.pid != os.getpid()
+    assert take_turns({"apart": apart}, 2).seconds["apart"].min() >= 0.01
+    assert not apart.process.is_alive()
+    with pytest.raises((EOFError, ConnectionError)):
+        take_turns({"dead": Apart(_dies)}, 2)
+
+
+def test_the_average_by_state_dict_is_an_average() -> None:
+    module = torch.nn.BatchNorm1d(3)
+    average = references.StateDictAverage(module)
+    torch.nn.init.constant_(module.weight, 2.0)
+    module.running_mean.fill_(5.0)  # type: ignore[union-attr, operator]
+    average.update()
+    torch.testing.assert_close(average.average.weight, torch.full((3,), 0.999 * 1 + 0.001 * 2))
+    torch.testing.assert_close(average.average.running_mean, torch.full((3,), 5.0))
 
 
 @pytest.mark.parametrize(
