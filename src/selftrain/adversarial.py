@@ -39,26 +39,29 @@ class Generator(nn.Module):
 
 
 class Inference(nn.Module):
-    """G_z: a sample -> mean and log deviation of its z."""
+    """G_z: a sample -> mean and log deviation of its z, by way of ``HIDDEN`` features."""
+
+    HIDDEN = 512
 
     def __init__(self, z: int, shape: tuple[int, ...]):
         super().__init__()
         if len(shape) == 1:
-            body: list[nn.Module] = [nn.Linear(*shape, 512), nn.LeakyReLU(0.1), nn.Linear(512, 2 * z)]
+            body: list[nn.Module] = [nn.Linear(*shape, self.HIDDEN), nn.LeakyReLU(0.1)]
         else:
             body = []
             for a, b in zip((shape[0], 32, 64), (32, 64, 128), strict=True):
                 body += [nn.Conv2d(a, b, 4, 2, 1), nn.LeakyReLU(0.1)]
-            body += [nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(512, 2 * z)]
-        self.body = nn.Sequential(*body)
+            body += [nn.AdaptiveAvgPool2d(2), nn.Flatten()]
+        self.features = nn.Sequential(*body)
+        self.top = nn.Linear(self.HIDDEN, 2 * z)
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        mean, log_sigma = self.body(x).chunk(2, dim=1)
+        mean, log_sigma = self.top(self.features(x)).chunk(2, dim=1)
         return mean, log_sigma
 
 
 class Joint(nn.Module):
-    """K classes and "generated" from psi(x) and z."""
+    """Logits of the classes and, last, of "generated" from psi(x) and z."""
 
     def __init__(self, dim: int, z: int, classes: int):
         super().__init__()

@@ -38,6 +38,12 @@ FLOWS: dict[str, dict[str, set[str]]] = {
         "fake (discriminator)": {"psi", "joint"},
         "generator (generator)": {"generator", "inference"},
     },
+    "ali(features=true)": {
+        "labeled (discriminator)": {"linear"},
+        "real (discriminator)": {"psi", "joint"},
+        "fake (discriminator)": {"psi", "joint"},
+        "generator (generator)": {"generator", "inference"},
+    },
     "rat": PLAIN,
     "uda(tau=0.2)": PLAIN,
     "uda(tau=0.2, tsa=linear)": PLAIN,

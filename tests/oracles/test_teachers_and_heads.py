@@ -557,6 +557,20 @@ def test_ali_is_its_equation(monkeypatch: pytest.MonkeyPatch) -> None:
     assert_same_gradient(players, g_terms["generator"], value)
 
 
+def test_ali_for_its_features_plays_without_labels() -> None:
+    method = ALI(lam=0.7, z=3, features=True)
+    net = ali_net(method)
+    labeled, unlabeled = tiny_batch()
+    assert net.parts["joint"](net.psi(unlabeled.weak), torch.zeros(12, 3)).shape == (12, 2)  # real or generated
+    features = net.parts["inference"].features(labeled.weak)  # type: ignore[operator]
+    logits = net.parts["linear"](features.detach())
+    expected = -torch.stack([torch.softmax(logits, 1)[i, y].log() for i, y in enumerate(labeled.y)]).mean()
+    loss = method.objective(net, labeled, unlabeled, "discriminator").terms["labeled"]
+    torch.testing.assert_close(loss, expected)
+    assert_same_gradient(net.parameters(), loss, expected)
+    torch.testing.assert_close(method.predictor(net)(labeled.weak), logits)
+
+
 def test_zero_logits_cost_what_chance_costs() -> None:
     method = ALI(z=3)
     net = ali_net(method)

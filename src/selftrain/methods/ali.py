@@ -31,6 +31,18 @@ class Predictor(nn.Module):
         return logits
 
 
+class Probe(nn.Module):
+    """A linear classifier of the inference network's features."""
+
+    def __init__(self, psi: Encoder, inference: nn.Module, linear: nn.Module):
+        super().__init__()
+        self.psi, self.inference, self.linear = psi, inference, linear
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.linear(self.inference.features(self.psi.normalise(x)))  # type: ignore[operator]
+        return logits.float()
+
+
 def log_real(logits: Tensor) -> Tensor:
     """log(1 - P_{K+1})."""
     return logits[:, :-1].logsumexp(dim=1) - logits.logsumexp(dim=1)
@@ -55,6 +67,8 @@ class ALI(Method):
     """length of the hidden vector"""
     lr: float = 1e-4
     """learning rate of Adam for generator and inference network, at the start"""
+    features: bool = False
+    """play without labels; they train but a linear classifier, on features of the inference network"""
 
     @property
     def views(self) -> Views:
@@ -66,9 +80,12 @@ class ALI(Method):
 
     def setup(self, net: Network) -> None:
         shape = net.task.shape
-        net.parts["joint"] = Joint(net.psi.dim, self.z, net.task.classes)
+        net.parts["joint"] = Joint(net.psi.dim, self.z, 1 if self.features else net.task.classes)
         net.parts["generator"] = Generator(self.z, net.psi, shape)
         net.parts["inference"] = Inference(self.z, shape)
+        if self.features:
+            scaled = nn.LayerNorm(Inference.HIDDEN, elementwise_affine=False)
+            net.parts["linear"] = nn.Sequential(scaled, nn.Linear(Inference.HIDDEN, net.task.classes))
 
     def optimizers(self, net: Network) -> list[torch.optim.Optimizer]:
         players = [*net.parts["generator"].parameters(), *net.parts["inference"].parameters()]
@@ -81,12 +98,14 @@ class ALI(Method):
         if turn == "discriminator":
             with torch.no_grad():
                 z_l, z_u = (self.sample(*G_z(x)) for x in (x_l, x_u))
-                generated = G_x(z)
+                generated, features = G_x(z), G_z.features(x_l) if self.features else None  # type: ignore[operator]
             real_l, real_u = net.embed(x_l, x_u)
             fake = D(self.still(net, generated), z)
             return Losses(
                 {
-                    "labeled": cross_entropy(D(real_l, z_l), labeled.y),
+                    "labeled": cross_entropy(
+                        D(real_l, z_l) if features is None else net.parts["linear"](features), labeled.y
+                    ),
                     "real": -self.lam * log_real(D(real_u, z_u)).mean(),
                     "fake": -self.lam * log_fake(fake).mean(),
                 }
@@ -103,4 +122,6 @@ class ALI(Method):
             return net.psi(x)
 
     def predictor(self, net: Network) -> nn.Module:
+        if self.features:
+            return Probe(net.psi, net.parts["inference"], net.parts["linear"])
         return Predictor(net.psi, net.parts["inference"], net.parts["joint"])
