@@ -61,6 +61,7 @@ FLOWS: dict[str, dict[str, set[str]]] = {
     },
     "noisy_student(students=1)": PLAIN,
     "dividemix": {"labeled": TWO, "unlabeled": TWO},
+    "dividemix(mix_labeled=false)": {"labeled": TWO, "unlabeled": TWO},
     "co_training(tau=0.2, gamma=0.1)": {
         "labeled": {"psi", "h", "h_2"},
         "unlabeled_1": {"psi", "h"},
@@ -103,6 +104,7 @@ FLOWS: dict[str, dict[str, set[str]]] = {
     "dst(mean_teacher)": DST,
     "dst(noisy_student(students=1))": DST,
     "dst(dividemix)": dst(PLAIN, twin=True),
+    "dst(dividemix(mix_labeled=false))": dst(PLAIN, twin=True),
     "dst(dividemix, preset=paper, ce_cap=5)": {
         "worst (worst)": {"h_worst", "twin.h_worst"},
         "labeled (others)": TWO,

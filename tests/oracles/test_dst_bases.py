@@ -376,12 +376,14 @@ def test_over_noisy_student_labels_are_those_of_h_of_the_round_before() -> None:
 # DivideMix
 
 
+@pytest.mark.parametrize("mix_labeled", [True, False])
 @pytest.mark.parametrize("k", [0, 1])
 @pytest.mark.parametrize("preset", ["paper", "released"])
 def test_over_dividemix_true_labels_teach_h_and_mixes_with_pseudo_labels_its_pseudo_head(
-    k: int, preset: str, monkeypatch: pytest.MonkeyPatch
+    k: int, preset: str, mix_labeled: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     method = dst("dividemix", preset=preset, optimiser="grl", eta=0.4)
+    method = replace(method, base=replace(DIVIDEMIX, mix_labeled=mix_labeled))
     net = in_training(method, "dividemix")
     one, other = net.members[k], net.members[1 - k]
     labeled, unlabeled = tiny_batch()
@@ -403,7 +405,7 @@ def test_over_dividemix_true_labels_teach_h_and_mixes_with_pseudo_labels_its_pse
     q = sharp(torch.where(clean[:, None], refined, both), 0.5)
 
     y_l, partner = one_hot(labeled.y, K), torch.arange(n_l).roll(3)
-    lam = own_shares(fed[:n_l], labeled.weak, partner)
+    lam = own_shares(fed[:n_l], labeled.weak, partner) if mix_labeled else torch.ones(n_l, 1)
     p = p_of(one.classifier, lam * labeled.weak + (1 - lam) * labeled.weak[partner])
     expected_l = cross(lam * y_l + (1 - lam) * y_l[partner], p).mean()
 

@@ -297,9 +297,10 @@ def test_equal_losses_make_nothing_clean(losses: Tensor) -> None:
     assert torch.equal(clean_probability(losses), torch.zeros_like(losses))
 
 
+@pytest.mark.parametrize("mix_labeled", [True, False])
 @pytest.mark.parametrize("k", [0, 1])
-def test_dividemix_is_its_equation(k: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    method = DivideMix(lam_u=5.0, T=0.5, a=4.0, ramp=0.4, warmup=0.5, lam=0.7, w_uniform=0.8)
+def test_dividemix_is_its_equation(k: int, mix_labeled: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    method = DivideMix(lam_u=5.0, T=0.5, a=4.0, ramp=0.4, warmup=0.5, lam=0.7, w_uniform=0.8, mix_labeled=mix_labeled)
     net = divided(method, step=60)  # 10 of 40 steps after the first division
     one, other = net.members[k], net.members[1 - k]
     labeled, unlabeled = tiny_batch()
@@ -323,9 +324,9 @@ def test_dividemix_is_its_equation(k: int, monkeypatch: pytest.MonkeyPatch) -> N
             refined = (own[0][j] + own[1][j] + theirs[0][j] + theirs[1][j]) / 4
         q[j] = sharp(refined[None], 0.5)[0]
     assert 0 < sum(clean) < n_u
-    # true labels are mixed among themselves
+    # true labels are mixed among themselves, or stay as they are
     partner = torch.arange(n_l).roll(3)
-    lam = own_shares(fed[:n_l], labeled.weak, partner)
+    lam = own_shares(fed[:n_l], labeled.weak, partner) if mix_labeled else torch.ones(n_l, 1)
     y_l = one_hot(labeled.y, K)
     p = p_of(one.classifier, lam * labeled.weak + (1 - lam) * labeled.weak[partner])
     expected_l = cross(lam * y_l + (1 - lam) * y_l[partner], p).mean()

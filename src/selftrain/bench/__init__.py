@@ -127,6 +127,8 @@ def _shared_rows() -> Iterator[Row]:
     for weak, strong in VIEWS:
         kept = {"data.weak_views": weak, "data.strong_views": strong}
         yield from (Row(method, kept, f"{method}, {weak} weak, {strong} strong") for method in ("fixmatch", DST))
+    for method, option in (("dividemix", "method.mix_labeled"), ("dst(dividemix)", "method.base.mix_labeled")):
+        yield from changes([method], option, (True, False))
 
 
 def _own_rows() -> Iterator[Row]:

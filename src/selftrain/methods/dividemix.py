@@ -5,26 +5,18 @@ Knows nothing of which head it trains: ``supervise`` and ``imitate`` take it as 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from selftrain import functional as st
 from selftrain.batch import Labeled, Unlabeled, Views
 from selftrain.distributed import all_sum
-from selftrain.functional import (
-    PseudoLabels,
-    clean_probability,
-    cross_entropy,
-    linear_ramp,
-    mixup,
-    probabilities,
-    sharpen,
-    squared_error,
-)  # fmt: skip
+from selftrain.functional import PseudoLabels
 from selftrain.methods.base import SelfTraining, labeled_views
 from selftrain.network import Committee, Network, evaluating, still_statistics
 
@@ -50,6 +42,7 @@ class DivideMix(SelfTraining):
 
     name: ClassVar[str] = "dividemix"
     reference: ClassVar[str] = "Li, Socher and Hoi, ICLR 2020"
+    defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {"frozen": {"mix_labeled": False}}
 
     lam_u: float = 25.0
     """weight of the squared error on doubtful samples"""
@@ -57,6 +50,8 @@ class DivideMix(SelfTraining):
     """temperature of refined and guessed labels"""
     a: float = 4.0
     """of Beta(a, a), from which the share of the partner is drawn for every sample"""
+    mix_labeled: bool = True
+    """the labeled loss is on labeled samples mixed among themselves, not on the samples as they are"""
     ramp: float = 0.05
     """share of training over which lam_u rises linearly from 0, once there is a division"""
     warmup: float = 0.1
@@ -88,43 +83,48 @@ class DivideMix(SelfTraining):
         with evaluating(net):
             for u in pool:
                 for rows, one in zip(p, net.members, strict=True):
-                    rows[u.index] = probabilities(one.classifier(u.weak))
+                    rows[u.index] = st.probabilities(one.classifier(u.weak))
         p = [all_sum(rows) for rows in p]
         for rows, one in zip(p, net.members, strict=True):
             mine, theirs = (net.part("division", Division) for net in (one, one.peer))
             mine.y.copy_(mine.next_y)
             mine.next_y.copy_(torch.stack(p).mean(dim=0).argmax(dim=1))
             chosen = rows.gather(1, mine.y.clamp(min=0)[:, None]).squeeze(1)
-            theirs.w.copy_(clean_probability(-chosen.clamp(min=1e-12).log()))
+            theirs.w.copy_(st.clean_probability(-chosen.clamp(min=1e-12).log()))
 
     def encode(self, net: Network, views: Views, labeled: Labeled, unlabeled: Unlabeled) -> tuple[Labeled, Unlabeled]:
-        """Refine, guess and mix; labeled samples are mixed among themselves, pseudo-labeled ones with all."""
+        """Refine, guess and mix; labeled samples are mixed among themselves if at all, pseudo-labeled ones with all."""
         x_l, *x_u = map(net.psi.normalise, (labeled.weak, unlabeled.weak, unlabeled["weak_2"]))
         with torch.no_grad():
             own, other = (self._guess(one, x_u) for one in (net, net.peer))
             division = net.part("division", Division)
             y, w = division.y[unlabeled.index], division.w[unlabeled.index, None]
             judged = F.one_hot(y.clamp(min=0), net.task.classes).to(own.dtype)
-            q = sharpen(torch.where(w > 0.5, w * judged + (1 - w) * own, (own + other) / 2), self.T)
+            q = st.sharpen(torch.where(w > 0.5, w * judged + (1 - w) * own, (own + other) / 2), self.T)
             guess = torch.where(y >= 0, q.argmax(dim=1), y)
         targets = F.one_hot(labeled.y, net.task.classes).to(q.dtype)
-        mixed_l, t_l = mixup(x_l, targets, torch.randperm(len(x_l), device=x_l.device), self.a)
+        mixed_l, t_l = x_l, targets
+        if self.mix_labeled:
+            mixed_l, t_l = st.mixup(x_l, targets, torch.randperm(len(x_l), device=x_l.device), self.a)
         x, t = torch.cat([*x_u, x_l]), torch.cat([q, q, targets])
-        mixed_u, t_u = mixup(x, t, torch.randperm(len(x), device=x.device)[: 2 * len(q)], self.a)
-        names_l = views.labeled if views.gradient else views.labeled[1:]  # a worst case judges samples as they are
+        mixed_u, t_u = st.mixup(x, t, torch.randperm(len(x), device=x.device)[: 2 * len(q)], self.a)
+        unmixed = self.mix_labeled and views.gradient  # a worst case judges samples as they are
+        names_l = views.labeled if unmixed else views.labeled[1:]
         asked = [labeled[name] for name in names_l] + [unlabeled[name] for name in views.gradient]
         z_l, z_u, *z = net.embed(mixed_l, mixed_u, *map(net.psi.normalise, asked))
         l = {**dict(zip(names_l, z, strict=False)), "mixed": z_l, "target": t_l}
+        if not self.mix_labeled:
+            l["weak"] = z_l
         u = {**dict(zip(views.gradient, z[len(names_l) :], strict=True)), "mixed": _pairs(z_u), "target": _pairs(t_u)}
         return labeled.with_views(l), unlabeled.with_views({**u, "label": guess, "clean": w.squeeze(1) > 0.5})
 
     def _guess(self, net: Network, x: list[Tensor]) -> Tensor:
         with still_statistics(net.psi):
-            return torch.stack([probabilities(net.h(z)) for z in net.embed(*x)]).mean(dim=0)
+            return torch.stack([st.probabilities(net.h(z)) for z in net.embed(*x)]).mean(dim=0)
 
     def supervise(self, net: Network, h: nn.Module, l: Labeled) -> Tensor:
-        loss = cross_entropy(h(l["mixed"]), l["target"])
-        return loss + self.w_strong * cross_entropy(h(l.strong), l.y) if self.w_strong else loss
+        loss = st.cross_entropy(h(l["mixed"]), l["target"])
+        return loss + self.w_strong * st.cross_entropy(h(l.strong), l.y) if self.w_strong else loss
 
     def label(self, net: Network, h: nn.Module, u: Unlabeled) -> PseudoLabels:
         return PseudoLabels(u["label"], u["label"] >= 0, u["target"], note=u["clean"])
@@ -134,9 +134,9 @@ class DivideMix(SelfTraining):
         logits, target = h(u["mixed"].flatten(0, 1)).float(), f_hat.target.flatten(0, 1)
         keep, clean = (mask.repeat_interleave(2) for mask in (f_hat.keep, f_hat.note))
         p, K = torch.softmax(logits, dim=1), logits.shape[1]
-        doubtful = self.lam_u * linear_ramp(net.step - self._start(net.task.steps), self.ramp * net.task.steps)
+        doubtful = self.lam_u * st.linear_ramp(net.step - self._start(net.task.steps), self.ramp * net.task.steps)
         loss = torch.where(
-            clean, F.cross_entropy(logits, target, reduction="none"), doubtful * squared_error(p, target)
+            clean, F.cross_entropy(logits, target, reduction="none"), doubtful * st.squared_error(p, target)
         )
         uniform = -(K * p.mean(dim=0)).clamp(min=1e-12).log().mean()  # KL(uniform || mean prediction)
         return (loss * keep).mean() + self.w_uniform * uniform * keep.any()
