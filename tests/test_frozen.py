@@ -66,6 +66,20 @@ def test_methods_and_seeds_share_the_cache(tmp_path: Path, data: Path) -> None:
     assert len(caches()) == 4
 
 
+def test_held_out_pictures_are_in_the_pool_and_not_extracted_again(tmp_path: Path, data: Path) -> None:
+    held_out = {"data.validation_per_class": 2, "data.evaluate_on": "validation"}
+    for seed in (0, 1):
+        run = frozen(data, tmp_path / f"{seed}", labels_per_class=2, size=32, seed=seed, settings=held_out)
+        assert run.results["evaluated_on"] == "validation"
+        outputs = np.load(run.folder / "outputs.npz")
+        right = outputs["eval_predicted"] == outputs["eval_truth"]
+        assert len(right) == 2 * len(run.results["per_class"])
+        assert np.mean(right) == pytest.approx(run.results["accuracy"])
+        alone = run.predict([data / name for name in outputs["eval_names"]])
+        assert list(alone.labels) == [alone.classes[k] for k in outputs["eval_predicted"]]  # those, in that order
+    assert len(caches()) == 2  # the pool, and the pictures that predict was given
+
+
 def test_cold_and_warm_cache_give_the_same_run(tmp_path: Path, data: Path) -> None:
     cold = frozen(data, tmp_path / "1", labels_per_class=2, size=32)
     warm = frozen(data, tmp_path / "2", labels_per_class=2, size=32)

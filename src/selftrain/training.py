@@ -11,7 +11,7 @@ import re
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -43,7 +43,7 @@ from selftrain.data.views import ImageViews
 from selftrain.distributed import all_sum, failing_together, from_first, my_share, started
 from selftrain.engine.checkpoint import load_checkpoint, not_a_checkpoint, save_checkpoint
 from selftrain.engine.estimate import Estimate
-from selftrain.engine.evaluate import tally
+from selftrain.engine.evaluate import answers, tally
 from selftrain.engine.loggers import RowLogger, check_logger
 from selftrain.engine.loop import Loop, add_average
 from selftrain.engine.observers import observers_of
@@ -333,9 +333,9 @@ class _Training:
         self.evaluated_on, self.test, self.test_labels = self._held_out()
         with fabric.rank_zero_first(local=True):  # one rank fills the cache of features, the others read it
             self.inputs = make_inputs(self.settings, corpus, self.fabric.device, reporter)
-            if self.inputs.card.frozen and self.test is not None:
-                self.inputs.clean(self.test, train.eval_batch)
-        self.card = self.inputs.card
+            self.card = self.inputs.card
+            if self.card.frozen and self.test is not None:
+                self.evaluated_batches()
         self.net = Network(self.inputs.classifier, self._task())
         method.setup(self.net)
         if train.channels_last:
@@ -398,13 +398,21 @@ class _Training:
             raise UserError(f"data.evaluate_on={asked}: there is nothing to evaluate on, it needs {missing}.")
         return None, None, np.empty(0, np.int64)
 
+    def evaluated_batches(self, rows: slice = slice(None)) -> Iterable[torch.Tensor]:
+        """The evaluated images, or some rows of them. Held-out ones are in the pool, whose features are there."""
+        assert self.test is not None
+        batch = self.settings.train.eval_batch
+        if self.card.frozen and self.evaluated_on == "validation":
+            return self.inputs.clean_pool(self.split.validation[rows], batch)
+        return self.inputs.clean(self.test, batch, rows)
+
     def evaluate(self, model: nn.Module) -> dict[str, Any]:
         if self.test is None:
             return {**summarise(np.zeros((1, 1))), "predicted": None, **calibration(np.zeros((1, 3)))}
         mine, device = my_share(len(self.test)), self.fabric.device
-        batches = self.inputs.clean(self.test, self.settings.train.eval_batch, mine)
         with self.fabric.autocast():
-            counts = tally(model, batches, self.test_labels[mine], len(self.corpus.classes), device)
+            batches, truth = self.evaluated_batches(mine), self.test_labels[mine]
+            counts = tally(model, batches, truth, len(self.corpus.classes), device)
         confusion, bins = (all_sum(torch.from_numpy(count).to(device)).cpu().numpy() for count in counts)
         return {**summarise(confusion), "predicted": confusion.sum(axis=0).tolist(), **calibration(bins)}
 
@@ -539,9 +547,11 @@ class _Training:
         model, inputs = loop.predictor, self.inputs
         with self.fabric.autocast():
             pool, of_pool = pool_outputs(model, self.net, inputs, self.corpus, self.split, batch, device)
-            held_out, of_held_out = evaluated_outputs(
-                model, inputs, self.test, self.test_labels, len(classes), batch, device
-            )
+            held_out: dict[str, Any] = {}
+            of_held_out: dict[str, Any] = {"confusion": None}
+            if self.test is not None:
+                said = answers(model, self.evaluated_batches(), device)
+                held_out, of_held_out = evaluated_outputs(said, self.test, self.test_labels, len(classes))
         if self.fabric.is_global_zero:
             save_outputs(folder / OUTPUTS, pool | held_out)
         figures = of_pool | of_held_out
