@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+import types
 from pathlib import Path
 from typing import Any
 
@@ -168,30 +170,34 @@ def test_a_logger_that_is_missing_is_named(data: Path, tmp_path: Path, monkeypat
 
 
 def test_wandb_gets_the_rows(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its logger stands in for it: the package may not be there."""
-    import lightning.pytorch.loggers
-
+    """A module stands in for it: the package may not be there."""
     calls: list[Any] = []
 
     class Stand:
         def __init__(self, **options: Any):
             calls.append(options)
 
-        def log_metrics(self, numbers: dict[str, float], step: int) -> None:
+        def log(self, numbers: dict[str, float], step: int) -> None:
             calls.append((step, numbers))
 
-        def save(self) -> None: ...
+        def finish(self) -> None:
+            calls.append("finished")
 
-        def finalize(self, status: str) -> None:
-            calls.append(status)
-
-    monkeypatch.setattr(lightning.pytorch.loggers, "WandbLogger", Stand)
+    monkeypatch.setitem(sys.modules, "wandb", types.SimpleNamespace(init=Stand))
     monkeypatch.setattr(loggers, "find_spec", lambda name: True)
     run = quick(data, tmp_path / "run", labels_per_class=2, settings={"train.logger": "wandb"})
     options, *rows, status = calls
-    assert options["save_dir"] == str(run.folder)
-    assert (options["resume"], status) == ("allow", "success")
+    assert options["dir"] == str(run.folder)
+    assert (options["resume"], status) == ("allow", "finished")
     assert options["config"]["train"]["logger"] == "wandb"
     assert [step for step, _ in rows] == [4, 8]
     assert rows[-1][1]["accuracy"] == run.results["accuracy"]
     assert all(isinstance(value, float) for _, numbers in rows for value in numbers.values())
+
+
+def test_wandb_itself_takes_the_rows(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    run = quick(data, tmp_path / "run", labels_per_class=2, settings={"train.logger": "wandb"})
+    (record,) = run.folder.glob("wandb/offline-run-*/run-*.wandb")
+    assert record.stat().st_size > 0

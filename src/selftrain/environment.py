@@ -13,7 +13,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
-PACKAGES = ("selftrain", "torch", "torchvision", "timm", "lightning", "numpy", "scikit-learn", "pillow")
+PACKAGES = ("selftrain", "torch", "torchvision", "timm", "lightning-fabric", "numpy", "scikit-learn", "pillow")
 
 
 @lru_cache(maxsize=1)

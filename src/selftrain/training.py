@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from lightning.fabric import Fabric
+from lightning_fabric import Fabric
 from torch import nn
 
 from selftrain import __version__

@@ -1,4 +1,4 @@
-"""The rows of ``metrics.jsonl`` as curves in TensorBoard or Weights & Biases, through Fabric's loggers.
+"""The rows of ``metrics.jsonl`` as curves in TensorBoard or Weights & Biases.
 
 Knows nothing of what the figures mean.
 """
@@ -29,20 +29,14 @@ class RowLogger:
         self.logger: Any = None
         self.classes = classes
         if kind == "tensorboard":
-            from lightning.fabric.loggers.tensorboard import TensorBoardLogger
+            from lightning_fabric.loggers.tensorboard import TensorBoardLogger
 
             # what a run wrote after its last checkpoint and before it was killed is purged: it comes again
             self.logger = TensorBoardLogger(
                 folder, name="tensorboard", version="", purge_step=step + 1 if step else None
             )
         elif kind == "wandb":
-            from lightning.pytorch.loggers import WandbLogger
-
-            place = str(folder.resolve())
-            ident = hashlib.sha256(place.encode("utf-8", "replace")).hexdigest()[:16]  # the same when it is resumed
-            self.logger = WandbLogger(
-                project="selftrain", name=folder.name, save_dir=place, id=ident, resume="allow", config=config
-            )
+            self.logger = WandbLogger(folder, config)
 
     def log(self, row: dict[str, Any]) -> None:
         if self.logger is not None:
@@ -52,6 +46,26 @@ class RowLogger:
     def close(self) -> None:
         if self.logger is not None:
             self.logger.finalize("success")
+
+
+class WandbLogger:
+    """A run of Weights & Biases, with the same methods as Fabric's loggers."""
+
+    def __init__(self, folder: Path, config: Any):
+        import wandb
+
+        place = str(folder.resolve())
+        ident = hashlib.sha256(place.encode("utf-8", "replace")).hexdigest()[:16]  # the same when it is resumed
+        self.run = wandb.init(project="selftrain", name=folder.name, dir=place, id=ident, resume="allow", config=config)
+
+    def log_metrics(self, numbers: dict[str, float], step: int) -> None:
+        self.run.log(numbers, step=step)
+
+    def save(self) -> None:
+        """It sends what it has by itself."""
+
+    def finalize(self, status: str) -> None:
+        self.run.finish()
 
 
 def scalars(row: dict[str, Any], classes: Sequence[str]) -> dict[str, float]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import torch
-from lightning.fabric import Fabric
+from lightning_fabric import Fabric
 from torch import nn
 
 from selftrain.batch import Labeled, Unlabeled

@@ -13,11 +13,11 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
-from lightning.fabric import Fabric
-from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
-from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
-from lightning.fabric.strategies.ddp import DDPStrategy
-from lightning.fabric.utilities.exceptions import MisconfigurationException
+from lightning_fabric import Fabric
+from lightning_fabric.plugins.environments.slurm import SLURMEnvironment
+from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvironment
+from lightning_fabric.strategies.ddp import DDPStrategy
+from lightning_fabric.utilities.exceptions import MisconfigurationException
 
 from selftrain.distributed import started
 from selftrain.errors import UserError
@@ -74,8 +74,7 @@ def make_fabric(train: TrainSettings, unused: bool = True) -> Fabric:
         if here.by == "srun":  # Lightning wants to be told what 'srun -n' leaves to be worked out
             os.environ.setdefault("SLURM_NTASKS_PER_NODE", str(here.ranks // here.nodes))
         plugins = TorchElasticEnvironment() if here.by == "torchrun" else SLURMEnvironment(auto_requeue=False)
-    for name in ("lightning.fabric", "lightning.pytorch"):
-        logging.getLogger(name).setLevel(logging.WARNING)  # what it would say is said better, or not for users
+    logging.getLogger("lightning_fabric").setLevel(logging.WARNING)  # what it would say is said better, or not at all
     precision: Any = "32-true" if train.precision == "32" else train.precision
     try:
         fabric = Fabric(
