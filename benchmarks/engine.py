@@ -16,6 +16,7 @@ from torch import nn
 from benchmarks import references
 from benchmarks.problems import Problem, batch_of, contiguous, floor_of, image_problem, passes_of
 from benchmarks.ratios import CLOCK, Apart, Row, take_turns
+from selftrain.engine.runtime import compile_networks
 
 WEAK, STRONG = "dst(fixmatch, worst_view=weak)", "dst(fixmatch, worst_view=strong)"
 RELEASED = "dst(fixmatch(w_strong=0.1), worst_view={})"  # with strong views of labeled pictures, too
@@ -105,9 +106,19 @@ def resnet_rows() -> list[Row]:
     return [times.gain("reference dst (three passes) / dst, ResNet-50 at 224 px", "dst", "three passes", 1.2)]
 
 
+def compiled_rows() -> list[Row]:
+    """What --compile is worth; none where torch cannot compile."""
+    eager, compiled = image_problem("fixmatch"), image_problem("fixmatch")
+    if not compile_networks(compiled.net, print):
+        return []
+    times = take_turns({"eager": eager.step, "compiled": compiled.step}, CLOCK.rounds(7))
+    return [times.cost("step with --compile / without, fixmatch", "compiled", "eager")]
+
+
 def rows() -> Iterator[Row]:
     yield from step_rows()
     if not CLOCK.quick:
+        yield from compiled_rows()
         yield from three_pass_rows()
         yield from resnet_rows()
         yield from method_rows()

@@ -21,8 +21,8 @@ from selftrain.data.features import FeatureViews
 from selftrain.data.images import ArrayImages
 from selftrain.data.stream import Stream
 from selftrain.data.views import ImageViews, ViewMaker
-from selftrain.engine import observers
 from selftrain.engine.loop import Loop
+from selftrain.engine.observers import observers_of
 from selftrain.engine.optim import make_optimizers
 from selftrain.engine.runtime import make_fabric
 from selftrain.methods import make_method
@@ -120,19 +120,12 @@ def _problem(
         method=method,
         net=net,
         optimizers=make_optimizers(net, settings.optim, method),
-        observers=_observers(truth, task.classes, fabric.device),
+        observers=observers_of(truth, task.classes, fabric.device),
         evaluate=lambda model: {},
         pool=stream.pool,
     )
     loop.objective.train()
     return Problem(loop, stream)
-
-
-def _observers(truth: Tensor, classes: int, device: torch.device) -> list[Any]:
-    """Those that every run has."""
-    if hasattr(observers, "observers_of"):
-        return list(observers.observers_of(truth, classes, device))
-    return [observers.LossMeter(device), observers.PseudoLabelQuality(truth, device)]
 
 
 @dataclass(frozen=True)
