@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import resource
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -26,6 +25,7 @@ from selftrain.data.features import PIECE, FeatureViews, view_names
 from selftrain.data.images import FileImages, Images
 from selftrain.data.sources import load_corpus
 from selftrain.data.stream import Stream
+from selftrain.engine.estimate import peak_memory
 from selftrain.engine.optim import make_sgd
 from selftrain.inputs import PIXELS_A_PASS, Extractor, image_views
 from selftrain.methods import make_method
@@ -114,7 +114,7 @@ def growth() -> list[Row]:
             take, numbers = step(n, Path(folder)), itertools.count()
             steps[name] = lambda take=take, numbers=numbers: take(next(numbers))
         times = take_turns(steps, CLOCK.rounds(200), warm_up=5)
-        resident = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
+        resident = peak_memory(torch.device("cpu")) / 1e9
     return [
         times.cost("frozen step on 10 million cached rows / on 10 thousand", "many", "few", 1.15),
         Row("resident memory with 10 million cached rows, at most", resident, 2.0, kind="GB"),

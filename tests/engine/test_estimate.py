@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -53,4 +56,13 @@ def test_memory_is_that_of_the_process() -> None:
     before = peak_memory(CPU)
     block = torch.ones(25_000_000)  # 100 MB
     assert peak_memory(CPU) >= max(before, 1e8)
+    del block
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="where the system says so")
+def test_memory_is_not_that_of_the_process_that_started_it() -> None:
+    block = torch.ones(400_000_000)  # 1.6 GB
+    code = "import torch; from selftrain.engine.estimate import peak_memory; print(peak_memory(torch.device('cpu')))"
+    found = subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.PIPE, text=True)
+    assert 0 < float(found.stdout) < 1.6e9 < peak_memory(CPU)
     del block
