@@ -77,6 +77,8 @@ def test_held_out_pictures_are_in_the_pool_and_not_extracted_again(tmp_path: Pat
         assert np.mean(right) == pytest.approx(run.results["accuracy"])
         alone = run.predict([data / name for name in outputs["eval_names"]])
         assert list(alone.labels) == [alone.classes[k] for k in outputs["eval_predicted"]]  # those, in that order
+        np.testing.assert_allclose(alone.confidence, outputs["eval_confidence"], atol=0.005)
+        assert np.ptp(outputs["eval_confidence"]) > 0.02  # others would have others
     assert len(caches()) == 2  # the pool, and the pictures that predict was given
 
 

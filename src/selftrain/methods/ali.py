@@ -34,12 +34,12 @@ class Predictor(nn.Module):
 class Probe(nn.Module):
     """A linear classifier of the inference network's features."""
 
-    def __init__(self, psi: Encoder, inference: nn.Module, linear: nn.Module):
+    def __init__(self, psi: Encoder, inference: Inference, linear: nn.Module):
         super().__init__()
         self.psi, self.inference, self.linear = psi, inference, linear
 
     def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.linear(self.inference.features(self.psi.normalise(x)))  # type: ignore[operator]
+        logits: Tensor = self.linear(self.inference.features(self.psi.normalise(x)))
         return logits.float()
 
 
@@ -93,19 +93,18 @@ class ALI(Method):
 
     def objective(self, net: Network, labeled: Labeled, unlabeled: Unlabeled, turn: str = "discriminator") -> Losses:
         x_l, x_u = map(net.psi.normalise, (labeled.weak, unlabeled.weak))
-        D, G_x, G_z = (net.parts[name] for name in ("joint", "generator", "inference"))
+        D, G_x, G_z = net.parts["joint"], net.parts["generator"], net.part("inference", Inference)
         z = torch.randn(len(x_u), self.z, device=x_u.device)
         if turn == "discriminator":
             with torch.no_grad():
                 z_l, z_u = (self.sample(*G_z(x)) for x in (x_l, x_u))
-                generated, features = G_x(z), G_z.features(x_l) if self.features else None  # type: ignore[operator]
+                generated = G_x(z)
             real_l, real_u = net.embed(x_l, x_u)
+            classes = net.parts["linear"](G_z.features(x_l).detach()) if self.features else D(real_l, z_l)
             fake = D(self.still(net, generated), z)
             return Losses(
                 {
-                    "labeled": cross_entropy(
-                        D(real_l, z_l) if features is None else net.parts["linear"](features), labeled.y
-                    ),
+                    "labeled": cross_entropy(classes, labeled.y),
                     "real": -self.lam * log_real(D(real_u, z_u)).mean(),
                     "fake": -self.lam * log_fake(fake).mean(),
                 }
@@ -123,5 +122,5 @@ class ALI(Method):
 
     def predictor(self, net: Network) -> nn.Module:
         if self.features:
-            return Probe(net.psi, net.parts["inference"], net.parts["linear"])
+            return Probe(net.psi, net.part("inference", Inference), net.parts["linear"])
         return Predictor(net.psi, net.parts["inference"], net.parts["joint"])
