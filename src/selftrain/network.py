@@ -6,7 +6,7 @@ Knows nothing of the equations: a method asks for modules in its ``setup`` and f
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -18,7 +18,8 @@ from torch.nn import functional as F
 from selftrain.batch import Labeled, Unlabeled, Views
 
 Part = TypeVar("Part", bound=nn.Module)
-Places = Mapping[str, Tensor | None]
+Place = tuple[Mapping[str, Tensor | None], str]
+PLAIN = (nn.Parameter, Tensor)
 
 
 class Dropout(nn.Dropout):
@@ -137,7 +138,7 @@ class OnFeatures(nn.Module):
 class Average(nn.Module):
     """The exponential moving average of a module: bar(theta) <- m_t bar(theta) + (1 - m_t) theta."""
 
-    _followed: tuple[nn.Module, tuple[list[Places], list[Places]], tuple[list[Places], list[Places]]] | None
+    _followed: tuple[nn.Module, list[Place], list[Place], list[Place], list[Place]] | None
 
     def __init__(self, module: nn.Module, decay: float):
         super().__init__()
@@ -150,8 +151,11 @@ class Average(nn.Module):
         """Follow ``source`` after optimiser step t = 0, 1, ...; m_t = min(m, 1 - 1/(t + 1)). Buffers are copied."""
         m = min(self.decay, 1 - 1 / (t + 1))
         if self._followed is None or self._followed[0] is not source:
-            self._followed = source, _places(self.module), _places(source)
-        _, (parameters, buffers), (new_parameters, new_buffers) = self._followed
+            both = list(self.module.modules()), list(source.modules())
+            parameters, new_parameters = (_places(m._parameters for m in modules) for modules in both)
+            buffers, new_buffers = (_places(m._buffers for m in modules) for modules in both)
+            self._followed = source, parameters, buffers, new_parameters, new_buffers
+        _, parameters, buffers, new_parameters, new_buffers = self._followed
         torch._foreach_lerp_(_tensors(parameters), _tensors(new_parameters), 1 - m)
         if buffers:
             torch._foreach_copy_(_tensors(buffers), _tensors(new_buffers))
@@ -164,17 +168,16 @@ class Average(nn.Module):
         return out
 
 
-def _places(module: nn.Module) -> tuple[list[Places], list[Places]]:
-    """Where parameters lie, and where buffers do: as long as no module is replaced, they are found there."""
-    modules = list(module.modules())
-    return [m._parameters for m in modules if m._parameters], [m._buffers for m in modules if m._buffers]
+def _places(tables: Iterable[Mapping[str, Tensor | None]]) -> list[Place]:
+    """Where tensors lie, each once: as long as no module is replaced, they are found there."""
+    found = {id(x): (table, name) for table in tables for name, x in table.items() if x is not None}
+    return list(found.values())
 
 
-def _tensors(places: list[Places]) -> list[Tensor]:
-    """What lies there, each tensor once, and of those that ranks have shares of, ours: ten times as quick as to search
-    a module for it by name."""
-    found = {id(x): x for place in places for x in place.values() if x is not None}
-    return [x.to_local() if hasattr(x, "to_local") else x for x in found.values()]
+def _tensors(places: list[Place]) -> list[Tensor]:
+    """What lies there, and of tensors that ranks have shares of, ours: much quicker than to search a module by name."""
+    found: list[Any] = [table[name] for table, name in places]
+    return [x if type(x) in PLAIN or not hasattr(x, "to_local") else x.to_local() for x in found]
 
 
 class Committee(nn.Module):

@@ -203,7 +203,7 @@ REGIMES: dict[str, dict[str, Any]] = {
         "data.randaugment_n": 2, "data.randaugment_m": 10.0, "data.cutout": 0.0,
     },
     "frozen": {
-        "network.backbone": "lite0", "network.bottleneck": 512, "data.size": 128,
+        "network.backbone": "lite0", "network.bottleneck": 256, "data.size": 128,
         "optim.lr": 0.01, "optim.backbone_lr": 1.0, "optim.ema": 0.0,
         "train.steps": 1000, "train.batch": 32, "train.unlabeled_batch": 64,
         "data.crop": "resized", "data.crop_scale": 0.5,

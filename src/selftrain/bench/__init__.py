@@ -158,6 +158,8 @@ BENCHES: dict[str, Bench] = {
         FOLDERS,
         tuple(_grid_rows()),
         {**FROZEN, **HELD_OUT},
+        by_dataset=MORE_HELD_OUT,
+        draws="each",
     ),
     "tune/shared": Bench(
         "what all methods share in the frozen regime, one setting at a time, on held-out labels",
