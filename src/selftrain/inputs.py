@@ -129,7 +129,7 @@ class FrozenInputs:
         if not network.bottleneck:
             raise UserError(
                 "network.bottleneck=0: with a frozen backbone psi is the bottleneck, and without one nothing but the "
-                "heads would learn. Set a width such as 512."
+                "heads would learn. Set a width such as 256."
             )
         backbone = build_backbone(network.backbone, weights=network.weights, size=data.size, channels=3)
         if not backbone.pretrained:

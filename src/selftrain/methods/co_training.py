@@ -31,7 +31,7 @@ class CoTraining(Method):
     name: ClassVar[str] = "co_training"
     reference: ClassVar[str] = "Blum and Mitchell, COLT 1998"
     why_no_base: ClassVar[str] = "its two heads teach each other, so no head makes labels without learning from them"
-    defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {"finetune": {"tau": 0.7}, "frozen": {"tau": 0.7}}
+    defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {"finetune": {"tau": 0.7}, "frozen": {"tau": 0.7, "lam": 0.3}}
 
     tau: float = 0.95
     """confidence a pseudo label needs in order to be kept"""

@@ -27,7 +27,7 @@ class MeanTeacher(SelfTraining):
     reference: ClassVar[str] = "Tarvainen and Valpola, NeurIPS 2017"
     defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "finetune": {"lam": 1.0, "ramp": 0.125, "reduction": "class_sum"},
-        "frozen": {"lam": 1.0, "ramp": 0.125, "reduction": "class_sum", "m": 0.99},
+        "frozen": {"lam": 3.0, "ramp": 0.125, "reduction": "class_sum", "m": 0.99},
     }
 
     lam: float = 50.0

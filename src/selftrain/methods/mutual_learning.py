@@ -23,7 +23,7 @@ class MutualLearning(CoTraining):
 
     name: ClassVar[str] = "mutual_learning"
     reference: ClassVar[str] = "Zhang et al., CVPR 2018"
-    defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {"finetune": {"tau": 0.7}, "frozen": {"tau": 0.9}}
+    defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {"finetune": {"tau": 0.7}, "frozen": {"tau": 0.7}}
 
     soft: bool = False
     """imitate the other head's whole prediction, of every sample"""

@@ -23,7 +23,8 @@ class PiModel(Method):
     reference: ClassVar[str] = "Laine and Aila, ICLR 2017"
     why_no_base: ClassVar[str] = "its two branches teach each other, so there is no target to hand to another head"
     defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        regime: {"lam": 1.0, "ramp": 0.125, "reduction": "class_sum"} for regime in ("finetune", "frozen")
+        regime: {"lam": lam, "ramp": 0.125, "reduction": "class_sum"}
+        for regime, lam in (("finetune", 1.0), ("frozen", 0.3))
     }
 
     lam: float = 10.0
