@@ -176,6 +176,13 @@ def test_features_of_ones_own(tmp_path: Path, views: int, method: str) -> None:
         run.predict(np.zeros((2, 7)))
 
 
+def test_features_want_something_below_the_heads_that_learns(tmp_path: Path) -> None:
+    x, y = np.zeros((40, 6)), np.where(np.arange(40) < 6, np.arange(40) % 2, -1)
+    with pytest.raises(UserError, match=r"network\.bottleneck=0: with a frozen backbone psi is the bottleneck"):
+        selftrain.train((x, y), settings={"network.bottleneck": 0}, out=tmp_path / "run", quiet=True)
+    assert not (tmp_path / "run").exists()
+
+
 def test_flat_arrays_are_features(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     y = np.arange(40) % 2

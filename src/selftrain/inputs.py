@@ -121,16 +121,20 @@ class PixelInputs:
         return trained
 
 
+def _check_bottleneck(width: int) -> None:
+    if not width:
+        raise UserError(
+            "network.bottleneck=0: with a frozen backbone psi is the bottleneck, and without one nothing but the "
+            "heads would learn. Set a width such as 256."
+        )
+
+
 class FrozenInputs:
     """Frozen: the backbone runs once over views of every picture; psi is a small projection of what it gave."""
 
     def __init__(self, settings: Settings, corpus: Corpus, device: torch.device, reporter: Reporter):
         network, data = settings.network, settings.data
-        if not network.bottleneck:
-            raise UserError(
-                "network.bottleneck=0: with a frozen backbone psi is the bottleneck, and without one nothing but the "
-                "heads would learn. Set a width such as 256."
-            )
+        _check_bottleneck(network.bottleneck)
         backbone = build_backbone(network.backbone, weights=network.weights, size=data.size, channels=3)
         if not backbone.pretrained:
             raise UserError(
@@ -163,6 +167,7 @@ class FeatureArrayInputs:
     """Frozen, on features that the user brings."""
 
     def __init__(self, settings: Settings, corpus: Corpus, rows: FeatureRows):
+        _check_bottleneck(settings.network.bottleneck)
         self.settings, self.rows = settings, rows
         dim = rows.values.shape[2]
         self.card = make_card(settings.network, None, corpus.classes, 0, frozen=True, features=dim)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import copy
 import io
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from sklearn.datasets import load_digits
 
 import selftrain
 from selftrain.batch import Unlabeled
+from selftrain.engine.observers import LossMeter
 from selftrain.errors import UserError
 from selftrain.methods import METHODS, Method, make_method, spell_method
 from selftrain.model import load_model
@@ -137,6 +139,46 @@ def test_it_reads_only_the_views_it_asks_for(method: Method) -> None:
     assert set(unlabeled.views) == set(method.views.unlabeled)
     for turn in method.turns:
         method.objective(loop.net, labeled, unlabeled, turn)
+
+
+def with_w_strong(method: Method, weight: float) -> Method:
+    base = getattr(method, "base", None)
+    return replace(method, **({"w_strong": weight} if base is None else {"base": replace(base, w_strong=weight)}))
+
+
+def test_strong_views_of_labeled_samples_have_their_weight(method: Method) -> None:
+    if not hasattr(getattr(method, "base", method), "w_strong"):
+        assert method.name in ("remixmatch", "self_tuning")  # which learn from such views anyway
+        return
+    loop, stream = well_under_way(with_w_strong(method, 1.0))
+    batches = stream[loop.step]
+    loop.net.eval()  # so that no view changes what another gives
+
+    def labeled_term(weight: float) -> torch.Tensor:
+        torch.manual_seed(0)
+        one = with_w_strong(method, weight)
+        assert ("strong" in one.views.labeled) == (weight > 0 or "strong" in with_w_strong(method, 0.0).views.labeled)
+        turns = [one.objective(loop.net, *batches, turn).terms for turn in one.turns]
+        return next(terms["labeled"] for terms in turns if "labeled" in terms)
+
+    none, half, whole = map(labeled_term, (0.0, 0.5, 1.0))
+    assert whole > half > none
+    torch.testing.assert_close(whole - half, half - none, rtol=1e-3, atol=1e-5)
+
+
+def test_a_step_counts_once(method: Method) -> None:
+    loop, stream, *_ = digits_loop(method)
+    go_on(loop, stream, 2)
+    assert [int(one.step) for one in loop.net.members] == [2] * len(loop.net.members)
+
+
+def test_every_term_of_every_turn_is_seen(method: Method) -> None:
+    loop, stream, *_ = digits_loop(method)
+    meter = LossMeter(loop.fabric.device)
+    loop.observers = [meter]
+    go_on(loop, stream, 1)
+    terms = {name for turn in method.turns for name in method.objective(loop.net, *stream[0], turn).terms}
+    assert {f"loss_{name}" for name in terms} == set(meter.read()) - {"loss"}
 
 
 def test_still_views_carry_no_gradient(method: Method) -> None:

@@ -592,6 +592,19 @@ def test_annealing_off_is_the_plain_labeled_loss() -> None:
     torch.testing.assert_close(plain, Supervised(w_strong=0.1).objective(net, labeled).total)
 
 
+def test_the_search_for_a_direction_is_in_full_precision() -> None:
+    from selftrain.methods.vat import quiet_logits
+
+    net = tiny_net(VAT())
+    _, unlabeled = tiny_batch()
+    logits = quiet_logits(net)
+    plain = logits(unlabeled.weak)
+    with torch.autocast("cpu", torch.bfloat16):
+        mixed = logits(unlabeled.weak)
+    assert mixed.dtype == torch.float32
+    assert torch.equal(mixed, plain)
+
+
 @pytest.mark.parametrize(("shape", "expected"), [((3, 32, 32), 6.0), ((3, 64, 64), 12.0), ((1, 8, 8), 6 / 48**0.5)])
 def test_an_unset_length_is_the_same_for_every_input(shape: tuple[int, ...], expected: float) -> None:
     from selftrain.methods.vat import length

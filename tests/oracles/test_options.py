@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from selftrain.errors import UserError
 from selftrain.functional import mixup
-from selftrain.methods import MixMatch, NoisyStudent, ReMixMatch, SelfTuning
+from selftrain.methods import VAT, Method, MixMatch, NoisyStudent, ReMixMatch, SelfTuning, make_method
 from selftrain.methods.noisy_student import TeacherLogits
 from selftrain.methods.remixmatch import Alignment
 from selftrain.methods.self_tuning import Queues, group_contrast
@@ -90,3 +91,33 @@ def test_self_tuning_fills_its_queues_and_then_contrasts_with_all() -> None:
     for c in range(K):
         queues.enqueue(torch.randn(2, 5), torch.tensor([c, c]))
     assert queues.filled.all()
+
+
+@pytest.mark.parametrize(
+    ("method", "passes"),
+    [(MixMatch(), 1), (MixMatch(w_strong=1.0), 1), (ReMixMatch(lam_rotation=0.0), 1), (VAT(), 1)],
+    ids=["mixmatch", "mixmatch with strong views", "remixmatch", "vat"],
+)
+def test_passes_that_only_look_leave_running_statistics_alone(method: Method, passes: int) -> None:
+    net = tiny_net(method)
+    (seen,) = (b for name, b in net.psi.named_buffers() if name.endswith("num_batches_tracked"))
+    method.objective(net, *tiny_batch())
+    assert seen == passes
+
+
+@pytest.mark.parametrize("name", ["mean_teacher", "debiasmatch", "self_tuning"])
+def test_an_average_does_not_look_ahead(name: str) -> None:
+    with pytest.raises(UserError, match=rf"{name}.m=1.5: expected a number from 0 to 1"):
+        make_method(f"{name}(m=1.5)")
+
+
+def test_mixmatch_with_strong_views_of_labeled_samples() -> None:
+    labeled, unlabeled = tiny_batch()
+    net = tiny_net(MixMatch()).eval()
+    terms = []
+    for weight in (0.0, 0.3):
+        torch.manual_seed(0)
+        terms.append(MixMatch(w_strong=weight).objective(net, labeled, unlabeled).terms)
+    extra = cross(torch.eye(K)[labeled.y], torch.softmax(net.classifier(labeled.strong), 1)).mean()
+    torch.testing.assert_close(terms[1]["labeled"], terms[0]["labeled"] + 0.3 * extra)
+    torch.testing.assert_close(terms[1]["unlabeled"], terms[0]["unlabeled"])

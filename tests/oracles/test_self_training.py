@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from torch import Tensor, nn
 
 from selftrain.batch import Unlabeled
 from selftrain.functional import PseudoLabels, pseudo_cross_entropy, threshold
@@ -48,6 +49,23 @@ def test_nothing_kept_costs_nothing() -> None:
     loss = pseudo_cross_entropy(torch.randn(3, 2, requires_grad=True), none)
     assert loss.item() == 0.0
     loss.backward()
+
+
+class Noise(nn.Module):
+    """A head with much dropout: another answer at every call."""
+
+    def forward(self, z: Tensor) -> Tensor:
+        return 5 * torch.randn(len(z), 4) + z.sum() * 0
+
+
+def test_pseudo_label_learns_the_label_it_gave() -> None:
+    """Label and loss come from one pass, dropout included: the label is the likeliest class of the very same logits."""
+    method = PseudoLabel(tau=0.0, ramp=0.0)
+    net = tiny_net(method)
+    net.classifier.h = Noise()
+    labeled, unlabeled = tiny_batch()
+    losses = method.objective(net, labeled, unlabeled)
+    assert losses.terms["unlabeled"] < math.log(2)  # -log max p; that of another draw would be about 5
 
 
 @pytest.mark.parametrize("tau", [0.0, 0.3, 0.35, 0.6])

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 from lightning_fabric import Fabric
-from torch import nn
+from torch import Tensor, nn
 
 from selftrain.batch import Labeled, Unlabeled
 from selftrain.distributed import Vote, average_in_place
@@ -115,9 +115,11 @@ class Loop:
             for optimizer in self.optimizers:
                 optimizer.optimizer.state.clear()
         set_lr(self.optimizers, lr_factor(settings.optim, t, steps))
+        terms: dict[str, Tensor] = {}
         for turn in method.turns:
             with SharedNorm() if self._shares_norm else nullcontext():
                 losses: Losses = self.objective(labeled, unlabeled, turn)
+            terms |= losses.terms
             self.fabric.backward(losses.total)
             for optimizer in self.optimizers:
                 if settings.optim.clip:
@@ -132,7 +134,7 @@ class Loop:
         if "average" in net.parts:
             net.part("average", Average).update(self._source, t)
         for observer in self.observers:
-            observer.on_step(losses, unlabeled)
+            observer.on_step(losses._replace(terms=terms), unlabeled)
         self.step += 1
 
     def _row(self) -> None:

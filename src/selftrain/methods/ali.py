@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from selftrain.adversarial import Generator, Inference, Joint
 from selftrain.batch import Labeled, Unlabeled, Views
 from selftrain.functional import cross_entropy
-from selftrain.methods.base import Losses, Method
+from selftrain.methods.base import Losses, Method, labeled_views
 from selftrain.network import Encoder, Network, frozen, still_statistics
 
 
@@ -70,9 +70,12 @@ class ALI(Method):
     features: bool = False
     """play without labels; they train but a linear classifier, on features of the inference network"""
 
+    w_strong: float = 0.0
+    """weight of a second labeled loss, on strong views"""
+
     @property
     def views(self) -> Views:
-        return Views(unlabeled=("weak",))
+        return Views(labeled_views(self.w_strong), unlabeled=("weak",))
 
     @property
     def turns(self) -> tuple[str, ...]:
@@ -92,19 +95,23 @@ class ALI(Method):
         return [torch.optim.Adam([{"params": players, "base_lr": self.lr}], lr=self.lr, betas=(0.5, 0.999))]
 
     def objective(self, net: Network, labeled: Labeled, unlabeled: Unlabeled, turn: str = "discriminator") -> Losses:
-        x_l, x_u = map(net.psi.normalise, (labeled.weak, unlabeled.weak))
+        *x_l, x_u = map(net.psi.normalise, (*map(labeled.__getitem__, labeled_views(self.w_strong)), unlabeled.weak))
         D, G_x, G_z = net.parts["joint"], net.parts["generator"], net.part("inference", Inference)
         z = torch.randn(len(x_u), self.z, device=x_u.device)
         if turn == "discriminator":
             with torch.no_grad():
-                z_l, z_u = (self.sample(*G_z(x)) for x in (x_l, x_u))
+                *z_l, z_u = (self.sample(*G_z(x)) for x in (*x_l, x_u))
                 generated = G_x(z)
-            real_l, real_u = net.embed(x_l, x_u)
-            classes = net.parts["linear"](G_z.features(x_l).detach()) if self.features else D(real_l, z_l)
+            *real_l, real_u = net.embed(*x_l, x_u)
+            if self.features:
+                classes = [net.parts["linear"](G_z.features(x).detach()) for x in x_l]
+            else:
+                classes = [D(*pair) for pair in zip(real_l, z_l, strict=True)]
+            labeled_losses = [cross_entropy(logits, labeled.y) for logits in classes]
             fake = D(self.still(net, generated), z)
             return Losses(
                 {
-                    "labeled": cross_entropy(classes, labeled.y),
+                    "labeled": labeled_losses[0] + self.w_strong * sum(labeled_losses[1:]),
                     "real": -self.lam * log_real(D(real_u, z_u)).mean(),
                     "fake": -self.lam * log_fake(fake).mean(),
                 }

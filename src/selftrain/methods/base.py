@@ -49,7 +49,7 @@ class Losses(NamedTuple):
 
 
 # What is a matter of the regime and not of the method: so that comparisons are fair, all methods share it.
-SHARED_DEFAULTS: Mapping[str, Mapping[str, Any]] = {"frozen": {"w_strong": 1.0}}
+SHARED_DEFAULTS: Mapping[str, Mapping[str, Any]] = {"finetune": {"w_strong": 0.1}, "frozen": {"w_strong": 1.0}}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -91,6 +91,8 @@ class Method:
                 raise UserError(f"{self.name}.{field.name}={value}: expected a number greater than 0.")
             if field.name == "dropout" and value >= 1:
                 raise UserError(f"{self.name}.dropout={value}: expected a number of at least 0 and less than 1.")
+            if field.name == "m" and value > 1:
+                raise UserError(f"{self.name}.m={value}: expected a number from 0 to 1.")
 
     @property
     def views(self) -> Views:

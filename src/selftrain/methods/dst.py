@@ -37,7 +37,7 @@ class DST(Wrapper):
     defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "scratch": {"eta": 0.3, "warmup": 0.1, "worst_layers": 3},
         "finetune": {"width": 2048},
-        "frozen": {"width": 512, "reversal": 0.5, "warmup": 300.0, "worst_layers": 3},
+        "frozen": {"width": 256, "reversal": 0.5, "warmup": 300.0, "worst_layers": 3},
     }
 
     preset: Literal["released", "paper"] = "released"

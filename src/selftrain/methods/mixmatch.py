@@ -22,7 +22,7 @@ from selftrain.functional import (
     sharpen,
     squared_error,
 )
-from selftrain.methods.base import Losses, Method
+from selftrain.methods.base import Losses, Method, labeled_views
 from selftrain.network import Network, still_statistics
 
 
@@ -50,10 +50,12 @@ class MixMatch(Method):
     """draw that share for every sample, or once for all of a batch, as many implementations do"""
     ramp: float = 0.4
     """share of training over which lambda rises linearly from 0"""
+    w_strong: float = 0.0
+    """weight of a second labeled loss, on strong views as they are"""
 
     @property
     def views(self) -> Views:
-        return Views(unlabeled=("weak", "weak_2"))
+        return Views(labeled_views(self.w_strong), unlabeled=("weak", "weak_2"))
 
     def objective(self, net: Network, labeled: Labeled, unlabeled: Unlabeled, turn: str = "all") -> Losses:
         x_l, *x_u = map(net.psi.normalise, (labeled.weak, unlabeled.weak, unlabeled["weak_2"]))
@@ -63,11 +65,13 @@ class MixMatch(Method):
         x = torch.cat([x_l, *x_u])
         y = torch.cat([F.one_hot(labeled.y, net.task.classes).to(q.dtype), q, q])
         x, y = mixup(x, y, torch.randperm(len(x), device=x.device), self.a, self.mix)
-        logits, n = net.h(net.psi(x)), len(x_l)
+        strong = [net.psi.normalise(labeled.strong)] if self.w_strong else []
+        logits, *others = (net.h(z) for z in net.embed(x, *strong))
+        n, more = len(x_l), sum(self.w_strong * cross_entropy(other, labeled.y) for other in others)
         unlabeled_loss = squared_error(probabilities(logits[n:]), y[n:]).mean()
         return Losses(
             {
-                "labeled": cross_entropy(logits[:n], y[:n]),
+                "labeled": cross_entropy(logits[:n], y[:n]) + more,
                 "unlabeled": self.lam * linear_ramp(net.step, self.ramp * net.task.steps) * unlabeled_loss,
             },
             PseudoLabels(guess := q.argmax(dim=1), torch.ones_like(guess, dtype=torch.bool)),

@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from selftrain.batch import Unlabeled, Views
-from selftrain.functional import PseudoLabels, linear_ramp, pseudo_cross_entropy, threshold
-from selftrain.methods.base import SelfTraining, labeled_views
+from selftrain.batch import Labeled, Unlabeled, Views
+from selftrain.functional import PseudoLabels, linear_ramp, probabilities, pseudo_cross_entropy, threshold
+from selftrain.methods.base import Losses, SelfTraining, labeled_views
 from selftrain.network import Network
 
 
@@ -40,10 +40,17 @@ class PseudoLabel(SelfTraining):
 
     def label(self, net: Network, h: nn.Module, u: Unlabeled) -> PseudoLabels:
         with torch.no_grad():
-            return threshold(torch.softmax(h(u.weak).float(), dim=1), self.tau)
+            return threshold(probabilities(h(u.weak)), self.tau)
 
     def imitate(self, net: Network, h: nn.Module, u: Unlabeled, f_hat: PseudoLabels) -> Tensor:
         return pseudo_cross_entropy(h(u.weak), f_hat)
+
+    def losses(self, net: Network, labeled: Labeled, unlabeled: Unlabeled, turn: str = "all") -> Losses:
+        l, u = self.encode(net, self.views, labeled, unlabeled)
+        logits = net.h(u.weak)  # once: a head with dropout is to learn the label it gave, not that of another draw
+        f_hat = threshold(probabilities(logits.detach()), self.tau)
+        unlabeled_loss = self.weight(net) * pseudo_cross_entropy(logits, f_hat)
+        return Losses({"labeled": self.supervise(net, net.h, l), "unlabeled": unlabeled_loss}, f_hat)
 
     def weight(self, net: Network) -> Tensor | float:
         return self.lam * linear_ramp(net.step, self.ramp * net.task.steps)
