@@ -183,6 +183,17 @@ def test_features_want_something_below_the_heads_that_learns(tmp_path: Path) -> 
     assert not (tmp_path / "run").exists()
 
 
+def test_features_that_do_not_fit_together(tmp_path: Path) -> None:
+    x, y = np.zeros((40, 6)), np.where(np.arange(40) < 6, np.arange(40) % 2, -1)
+    for options, words in (
+        ({"test": (np.zeros((4, 5)), np.arange(4) % 2)}, "test: its rows have 5 numbers, those to train on 6"),
+        ({"backbone": "lite0"}, "backbone 'lite0': these arrays are features already"),
+    ):
+        with pytest.raises(UserError, match=words):
+            selftrain.train((x, y), out=tmp_path / "run", quiet=True, **options)  # type: ignore[arg-type]
+        assert not (tmp_path / "run").exists()
+
+
 def test_flat_arrays_are_features(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     y = np.arange(40) % 2

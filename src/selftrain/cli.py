@@ -477,9 +477,11 @@ def cache(
     root = cache_root(str(folder) if folder else None) / "features"
     console = Console()
     if clear:
-        gone = clear_caches(root, name)
+        gone, left = clear_caches(root, name)
         freed = sum(info.bytes for info in gone) / 1e6
         console.print(f"deleted {len(gone)} caches, {freed:.1f} MB, from {root}", soft_wrap=True)
+        for info in left:
+            console.print(f"left alone, being in use or read-only: {info.folder}", soft_wrap=True)
         return
     table = Table("name", "backbone", "pixels", "images", "views", "MB", "done", "last used")
     for info in list_caches(root):
@@ -487,10 +489,9 @@ def cache(
             about = info.about
             table.add_row(
                 info.folder.name,
-                str(about.get("backbone")),
-                str(about.get("preprocessing", {}).get("size")),
-                str(about["shape"][0]),
-                str(about["shape"][1]),
+                str(about.get("backbone", "damaged")),
+                str(about.get("preprocessing", {}).get("size", "-")),
+                *map(str, about.get("shape", "--")[:2]),
                 f"{info.bytes / 1e6:.1f}",
                 f"{100 * info.done:.0f}%",
                 f"{info.days:.1f} days ago",
@@ -535,7 +536,8 @@ def _print_measures(measures: dict[str, Any], where: str | None) -> None:
     names = measures.get("classes")
     if names:
         per_class = Table("class", "accuracy")
-        for name, value in sorted(zip(names, measures["per_class"], strict=True), key=lambda pair: pair[1] or 0):
+        known = sorted(zip(names, measures["per_class"], strict=True), key=lambda pair: (pair[1] is None, pair[1] or 0))
+        for name, value in known:
             per_class.add_row(escape(name), "-" if value is None else f"{100 * value:.1f}")
         console.print(per_class)
 

@@ -6,8 +6,9 @@ Knows nothing of training: it is told numbers and words.
 from __future__ import annotations
 
 import datetime
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from rich.console import Console
@@ -50,7 +51,7 @@ class Reporter:
         stamp = datetime.datetime.now().isoformat(sep=" ", timespec="seconds")
         self._early.append(f"{stamp} {text}\n")
         if self.log is not None:
-            with self.log.open("a", encoding="utf-8") as log:
+            with suppress(OSError), self.log.open("a", encoding="utf-8") as log:  # a lost line is to end no run
                 log.writelines(self._early)
             self._early.clear()
 
@@ -58,8 +59,12 @@ class Reporter:
         self.say(f"warning: {text}", style="yellow")
 
     @contextmanager
-    def progress(self, description: str, total: int, unit: str, start: int = 0) -> Iterator[Steps]:
-        """A progress bar with the time left; ``Steps.note`` changes the words at its end."""
+    def progress(self, description: str, total: int, unit: str, start: int = 0) -> Iterator[Steps | Lines]:
+        """A progress bar with the time left; ``Steps.note`` changes the words at its end. Where nobody watches, a line
+        a minute."""
+        if not self.console.is_terminal:
+            yield Lines(self, description, total, unit, start)
+            return
         with Progress(
             TextColumn("{task.description}"),
             BarColumn(),
@@ -71,11 +76,31 @@ class Reporter:
             TextColumn("{task.fields[note]}"),
             console=self.console,
             transient=True,
-            disable=not self.console.is_terminal,
             refresh_per_second=4,
         ) as bar:
             task = bar.add_task(description, total=total, completed=start, note="")
             yield Steps(bar, task)
+
+
+class Lines:
+    """Progress in a file or a pipe: a line a minute, with the time left."""
+
+    EVERY = 60.0  # seconds
+
+    def __init__(self, reporter: Reporter, description: str, total: int, unit: str, start: int):
+        self._reporter, self._what, self._total, self._unit = reporter, description, total, unit
+        self._first = self._last = (time.monotonic(), start)
+
+    def reach(self, done: int, total: int | None = None) -> None:
+        now, (then, start) = time.monotonic(), self._first
+        self._total = total or self._total
+        if now - self._last[0] >= self.EVERY and start < done < self._total:
+            self._last = now, done
+            left = (self._total - done) * (now - then) / (done - start)
+            self._reporter.say(f"{self._what}: {done:,} of {self._total:,} {self._unit}, {duration(left)} left")
+
+    def note(self, text: str) -> None:
+        """Words that lines have no room for."""
 
 
 class Steps:
@@ -89,3 +114,12 @@ class Steps:
 
     def note(self, text: str) -> None:
         self._bar.update(self._task, note=text)  # type: ignore[arg-type]
+
+
+def duration(seconds: float) -> str:
+    """``40 seconds``, ``3 minutes``, ``2.5 hours``, ``4 days``."""
+    for unit, length, least in (("day", 86400.0, 2), ("hour", 3600.0, 1.5), ("minute", 60.0, 2)):
+        if seconds >= least * length:
+            amount = seconds / length
+            return f"{amount:.0f} {unit}s" if amount >= 10 or unit == "minute" else f"{amount:.2g} {unit}s"
+    return f"{max(seconds, 1):.0f} second" + ("" if seconds < 1.5 else "s")

@@ -29,17 +29,37 @@ def replacing(path: Path) -> Iterator[Path]:
         yield temporary
         with temporary.open("rb") as written:
             os.fsync(written.fileno())
+        temporary.chmod(_usual_mode())  # some libraries make files that nobody else may read
         os.replace(temporary, path)
     except OSError as error:
-        raise UserError(f"{path}: cannot be written ({error.strerror or error}).") from None
+        raise cannot_write(path, error) from None
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
 
 
+def cannot_write(path: Path, error: Exception) -> UserError:
+    reason = getattr(error, "strerror", None) or (str(error).strip().splitlines() or [type(error).__name__])[0]
+    return UserError(f"{path}: cannot be written ({reason}).")
+
+
+def _usual_mode() -> int:
+    """Of new files: what the user's mask leaves of rw-rw-rw-."""
+    os.umask(mask := os.umask(0))
+    return 0o666 & ~mask
+
+
 def write_text(path: Path, text: str) -> None:
     with replacing(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
+
+
+def append_text(path: Path, text: str) -> None:
+    try:
+        with path.open("a", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        raise cannot_write(path, error) from None
 
 
 def write_json(path: Path, value: Any) -> None:

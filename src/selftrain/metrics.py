@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 
+from selftrain.errors import UserError
+
 
 def summarise(confusion: np.ndarray) -> dict[str, Any]:
     """Measures of a (K, K) matrix that counts true classes by row and predicted ones by column."""
@@ -82,6 +84,10 @@ def pseudo_label_measures(seen: Any, kept: Any, right: Any) -> dict[str, Any]:
     Overall, of each class, and on the worst classes: those of which the smallest share was seen with a label that is
     kept and right. A class of which none was seen (or, for its quality, none kept) has no figure.
     """
+    if seen is None or kept is None or right is None:
+        raise UserError(
+            "pseudo labels: there are no counts by true class, for the classes of these images are unknown."
+        )
     counts = np.array([seen, kept, right], dtype=np.float64)
     present = counts[0] > 0
     order = np.flatnonzero(present)[np.argsort(counts[2, present] / counts[0, present], kind="stable")]

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from selftrain import __version__
 from selftrain.backbones import Backbone, Preprocessing, build_backbone
 from selftrain.errors import UserError
-from selftrain.files import read_json, replacing, write_json
+from selftrain.files import cannot_write, read_json, replacing, write_json
 from selftrain.methods import make_method
 from selftrain.network import Classifier, Encoder, Network, OnFeatures, Task, UnitFeatures, mlp_head
 from selftrain.settings import NetworkSettings
@@ -99,7 +99,10 @@ def save_model(
         if not (left_out and name.startswith(left_out))
     }
     with replacing(folder / WEIGHTS) as temporary:
-        safetensors.torch.save_file(state, temporary)
+        try:
+            safetensors.torch.save_file(state, temporary)
+        except safetensors.SafetensorError as error:
+            raise cannot_write(folder / WEIGHTS, error) from None
     write_json(folder / CARD, {"format": FORMAT, "selftrain": __version__, **asdict(card), **about})
 
 

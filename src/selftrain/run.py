@@ -11,10 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import yaml
 
 from selftrain.errors import UserError
-from selftrain.files import read_json
+from selftrain.files import read_json, read_yaml
 
 if TYPE_CHECKING:
     from selftrain.console import Reporter
@@ -34,9 +33,14 @@ class Run:
         if not (self.folder / CONFIG).exists():
             raise UserError(f"{self.folder}: not a run folder (no {CONFIG} in it). Make one with 'selftrain train'.")
 
+    def __fspath__(self) -> str:
+        return str(self.folder)
+
     @property
     def config(self) -> dict[str, Any]:
-        config: dict[str, Any] = yaml.safe_load((self.folder / CONFIG).read_text(encoding="utf-8"))
+        config = read_yaml(self.folder / CONFIG, "run")
+        if not isinstance(config, dict):
+            raise UserError(f"{self.folder / CONFIG}: expected settings, found {type(config).__name__}.")
         return config
 
     @property
@@ -52,13 +56,20 @@ class Run:
             lines = (self.folder / METRICS).read_text(encoding="utf-8").splitlines()
         except FileNotFoundError:
             return []
-        return [json.loads(line) for line in lines]
+        rows = []
+        for number, line in enumerate(lines, 1):
+            try:
+                rows.append(json.loads(line))
+            except ValueError:
+                if number < len(lines):  # the last line may have been cut short by a kill
+                    raise UserError(f"{self.folder / METRICS}, line {number}: not JSON.") from None
+        return rows
 
     @cached_property
     def predictor(self) -> Predictor:
         from selftrain.predict import Predictor
 
-        return Predictor(self.folder / MODEL, self.reporter)
+        return Predictor(self.folder / MODEL, self.reporter, cache=self.config.get("data", {}).get("cache"))
 
     def predict(self, images: Any, *, strict: bool = False) -> Predictions:
         """Class and probabilities of new pictures: a folder, a file, or a NumPy array."""
@@ -84,6 +95,8 @@ class Run:
             if skipped and self.reporter is not None:
                 self.reporter.warn(f"left out {len(skipped)} images that cannot be read: {', '.join(skipped[:3])}")
             return self.predictor.evaluate(images, truth)
+        if isinstance(labels, (str, Path)):
+            raise UserError(f"labels {str(labels)!r}: expected one label a picture, not a file or a name.")
         names = [str(label) for label in labels]
         if unknown := sorted(set(names) - set(classes)):
             raise UserError(f"labels: {unknown[0]!r} is not a class of this model ({', '.join(classes)}).")

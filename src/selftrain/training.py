@@ -52,7 +52,7 @@ from selftrain.engine.runtime import compile_networks, make_fabric
 from selftrain.engine.sharding import make_whole, shard_backbones
 from selftrain.environment import device_name, environment
 from selftrain.errors import UserError
-from selftrain.files import write_json, write_text
+from selftrain.files import append_text, write_json, write_text
 from selftrain.inputs import make_inputs
 from selftrain.methods import Method, make_method, spell_method
 from selftrain.metrics import as_json, calibration, summarise
@@ -142,8 +142,12 @@ def train(
         "train.steps": steps,
     }
     if arrays and np.ndim(arrays[0]) == 2:
+        if backbone not in (None, "features"):
+            raise UserError(f"backbone {backbone!r}: these arrays are features already; leave it out.")
         given["network.backbone"] = "features"
     given = {name: value for name, value in given.items() if value is not None} | dict(settings or {})
+    if given.get("data.cache"):
+        given["data.cache"] = absolute_path(given["data.cache"])
     if config is not None:
         given = read_config(Path(config)) | given
     own = method if isinstance(method, Method) else None
@@ -249,7 +253,10 @@ def _resumable(folder: Path | None) -> Path:
     if folder is None:
         raise UserError("--resume needs --out RUN, the folder of the run to go on with.")
     if not (folder / CONFIG).exists():
-        raise UserError(f"--resume: {folder} is not a run folder (no {CONFIG} in it).")
+        raise UserError(
+            f"--resume: {folder} is not a run folder (no {CONFIG} in it). If it was stopped before training began, "
+            f"give the same command without --resume: features that are there already are kept."
+        )
     return folder
 
 
@@ -276,9 +283,12 @@ def load_data(settings: Settings, arrays: Any, test_arrays: Any, reporter: Repor
     if arrays is not None:
         test_x, test_y = test_arrays or (None, None)
         as_images: Any = FeatureRows if settings.network.backbone == "features" else ArrayImages
-        return corpus_from_arrays(
-            as_images(arrays[0]), arrays[1], test_x=test_x if test_x is None else as_images(test_x), test_y=test_y
-        )
+        x, test_x = as_images(arrays[0]), test_x if test_x is None else as_images(test_x)
+        if isinstance(x, FeatureRows) and test_x is not None and x.values.shape[2] != test_x.values.shape[2]:
+            raise UserError(
+                f"test: its rows have {test_x.values.shape[2]} numbers, those to train on {x.values.shape[2]}."
+            )
+        return corpus_from_arrays(x, arrays[1], test_x=test_x, test_y=test_y)
     if data.path == "arrays":
         raise UserError("this run was trained on arrays: give them again, as selftrain.train((x, y), ...).")
     prepare(data.path, data.unlabeled, root=data.root, check=data.check, strict=data.strict, reporter=reporter)
@@ -469,8 +479,7 @@ class _Training:
             def on_row(row: dict[str, Any]) -> None:
                 row["alarms"] = [self.corpus.classes[k] for k in new_alarms(loop.rows, present.tolist())]
                 if first:
-                    with (folder / METRICS).open("a", encoding="utf-8") as metrics:
-                        metrics.write(json.dumps(as_json(row), allow_nan=False) + "\n")
+                    append_text(folder / METRICS, json.dumps(as_json(row), allow_nan=False) + "\n")
                 logger.log(row)
                 self.reporter.say(_in_words(row, loop.steps))
                 if row["alarms"]:

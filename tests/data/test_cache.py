@@ -14,8 +14,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+from filelock import FileLock
 
-from selftrain.data.cache import ABOUT, ARRAY, PIECES, cached_array, clear_caches, list_caches
+from selftrain.data.cache import ABOUT, ARRAY, LOCK, PIECES, cached_array, clear_caches, list_caches
 from selftrain.errors import UserError
 
 SHAPE = (50, 3, 4)
@@ -180,7 +181,39 @@ def test_list_and_clear(tmp_path: Path) -> None:
     infos = list_caches(tmp_path)
     assert [info.done for info in infos] == [1.0, 1.0]
     name = infos[0].folder.name
-    assert [info.folder.name for info in clear_caches(tmp_path, name[:8])] == [name]
+    assert [info.folder.name for info in clear_caches(tmp_path, name[:8])[0]] == [name]
     assert len(list_caches(tmp_path)) == 1
-    assert len(clear_caches(tmp_path)) == 1
+    assert len(clear_caches(tmp_path)[0]) == 1
     assert list_caches(tmp_path) == []
+
+
+@pytest.mark.parametrize("text", ["{}", "[]", "{", None])
+def test_a_damaged_cache_is_listed_and_cleared(tmp_path: Path, text: str | None) -> None:
+    cached(tmp_path, value)
+    about = only_folder(tmp_path) / ABOUT
+    about.unlink()
+    if text is not None:
+        about.write_text(text)
+    (info,) = list_caches(tmp_path)
+    assert (info.about, info.done) == ({}, 0.0)
+    assert len(clear_caches(tmp_path)[0]) == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_cache_in_use_is_left_alone(tmp_path: Path) -> None:
+    cached(tmp_path, value)
+    with FileLock(only_folder(tmp_path) / LOCK):
+        gone, left = clear_caches(tmp_path)
+    assert (len(gone), len(left)) == (0, 1)
+    assert np.array_equal(cached(tmp_path, None), value(0, 50))
+
+
+def test_a_cache_that_can_only_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cached(tmp_path, value)
+    monkeypatch.setattr("selftrain.data.cache.os.access", lambda path, mode: False)
+    monkeypatch.setattr("selftrain.data.cache.FileLock", None)  # there is no place for a lock
+    assert np.array_equal(cached(tmp_path, None), value(0, 50))
+    pieces = only_folder(tmp_path) / PIECES
+    pieces.write_bytes(bytes(len(pieces.read_bytes())))
+    with pytest.raises(UserError, match="not whole, and cannot be written"):
+        cached(tmp_path, None)

@@ -226,6 +226,10 @@ def test_a_test_folder_without_class_folders_belongs_to_the_pool(tree: Path, tmp
         (["1.png,a", "notes.txt,b"], r"line 3: 'notes.txt' is not an image that is read here \(png jpg"),
         (["1.png,a", "../outside.png,b"], r"line 3: '../outside.png' lies outside DATA"),
         (["1.png,a", "x/2.png,a"], r"labels.csv: only one class \(a\)"),
+        (
+            ["1.png,a b", "x/2.png,c", "x/y/4.png,A  b"],
+            r"line 4: the label 'A  b' is 'a b' \(line 2\) but for capitals",
+        ),
         ([], r"labels.csv: no rows"),
     ],
 )

@@ -8,8 +8,9 @@ import sys
 import pytest
 import torch
 
+from selftrain.console import duration
 from selftrain.engine import estimate
-from selftrain.engine.estimate import Estimate, duration, in_words, peak_memory
+from selftrain.engine.estimate import Estimate, in_words, peak_memory
 
 CPU = torch.device("cpu")
 

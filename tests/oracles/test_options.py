@@ -121,3 +121,9 @@ def test_mixmatch_with_strong_views_of_labeled_samples() -> None:
     extra = cross(torch.eye(K)[labeled.y], torch.softmax(net.classifier(labeled.strong), 1)).mean()
     torch.testing.assert_close(terms[1]["labeled"], terms[0]["labeled"] + 0.3 * extra)
     torch.testing.assert_close(terms[1]["unlabeled"], terms[0]["unlabeled"])
+
+
+@pytest.mark.parametrize("text", ["dst(fixmatch, tau=0.9)", "dst(fixmatch(lam=1), tau=0.9)"])
+def test_an_option_of_the_method_inside(text: str) -> None:
+    with pytest.raises(UserError, match=r"dst has no option 'tau', but fixmatch has: write dst\(fixmatch\(tau=0.9\)\)"):
+        make_method(text)

@@ -19,6 +19,7 @@ import zlib
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,8 @@ def cached_array(
         raise UserError(
             f"cache {root}: cannot be written ({error.strerror}). Set another with SELFTRAIN_CACHE."
         ) from None
+    if not os.access(folder, os.W_OK):  # another user's, or on a disk that is read-only: of use if it is whole
+        return _whole(folder, key, about, shape, np.dtype(dtype), piece, reporter)
     with _locked(folder, reporter):
         store = _Store(folder, key, about, shape, np.dtype(dtype), piece, reporter)
         missing = store.missing()
@@ -81,6 +84,16 @@ def cached_array(
                 _fill(store, missing, compute, threads, bar.reach)
         os.utime(folder / ABOUT)  # the time of the last use
     return np.memmap(folder / ARRAY, np.dtype(dtype), mode="r", shape=shape)
+
+
+def _whole(folder: Path, key: str, about: dict[str, Any], shape: tuple[int, ...], dtype: Any, *how: Any) -> np.ndarray:
+    try:
+        complete = not _Store(folder, key, about, shape, dtype, *how).missing()
+    except (OSError, UserError):
+        complete = False
+    if not complete:
+        raise UserError(f"cache {folder}: not whole, and cannot be written. Set another with SELFTRAIN_CACHE.")
+    return np.memmap(folder / ARRAY, dtype, mode="r", shape=shape)
 
 
 def _locked(folder: Path, reporter: Reporter) -> FileLock:
@@ -238,32 +251,35 @@ class CacheInfo:
 
 
 def list_caches(root: Path) -> list[CacheInfo]:
-    """The caches under ``root``, the one used last first."""
+    """The caches under ``root``, the one used last first; of one that is damaged, nothing is there."""
     found = []
-    for path in sorted(root.glob(f"*/{ABOUT}")):
-        folder = path.parent
-        try:
-            about = json.loads(path.read_text(encoding="utf-8"))
+    for folder in sorted({path.parent for part in (ABOUT, PIECES, ARRAY) for path in root.glob(f"*/{part}")}):
+        about, done, used = {}, 0.0, folder
+        with suppress(OSError, ValueError, TypeError, KeyError):
+            about = dict(json.loads((folder / ABOUT).read_text(encoding="utf-8")))
             checksums = np.fromfile(folder / PIECES, np.uint32)
+            images, views = about["shape"][:2]
+            done, used = float((checksums != 0).mean()) if images * views else 1.0, folder / ABOUT
+        with suppress(OSError):  # gone in the meantime
             size = sum(file.stat().st_size for file in folder.iterdir())
-            days = (time.time() - path.stat().st_mtime) / 86400
-        except (OSError, ValueError):
-            continue
-        found.append(CacheInfo(folder, about, size, float((checksums != 0).mean()) if len(checksums) else 1.0, days))
+            days = (time.time() - used.stat().st_mtime) / 86400
+            found.append(CacheInfo(folder, about if used != folder else {}, size, done, days))
     return sorted(found, key=lambda info: info.days)
 
 
-def clear_caches(root: Path, name: str | None = None) -> list[CacheInfo]:
-    """Delete all caches, or those whose folder's name starts with ``name``; one that is being filled is left alone."""
-    chosen = [info for info in list_caches(root) if name is None or info.folder.name.startswith(name)]
-    gone = []
-    for info in chosen:
-        try:
-            with FileLock(info.folder / LOCK, timeout=0):
-                for part in (ABOUT, PIECES, ARRAY):
-                    (info.folder / part).unlink(missing_ok=True)
-        except Timeout:
-            continue
-        shutil.rmtree(info.folder, ignore_errors=True)
-        gone.append(info)
-    return gone
+def clear_caches(root: Path, name: str | None = None) -> tuple[list[CacheInfo], list[CacheInfo]]:
+    """Delete all caches, or those whose folder's name starts with ``name``. Which are gone, and which were left alone
+    because a process fills them or because we may not."""
+    gone, left = [], []
+    for info in list_caches(root):
+        if name is None or info.folder.name.startswith(name):
+            try:
+                with FileLock(info.folder / LOCK, timeout=0):
+                    for part in (ABOUT, PIECES, ARRAY):
+                        (info.folder / part).unlink(missing_ok=True)
+            except (Timeout, OSError):
+                left.append(info)
+                continue
+            shutil.rmtree(info.folder, ignore_errors=True)
+            gone.append(info)
+    return gone, left

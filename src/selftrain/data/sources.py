@@ -9,7 +9,7 @@ import csv
 import difflib
 import os
 import posixpath
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -405,10 +405,23 @@ def _class_folders(root: Path, below: str = "", classes: Sequence[str] | None = 
     return _Part(root, names, labels, {position[name]: str(folder / name) for name in found})
 
 
+def _check_alike(rows: Iterable[tuple[int, str, str]], file: Path) -> None:
+    """Refuse labels that are the same but for capitals and spaces: they would become classes of their own."""
+    first: dict[str, tuple[int, str]] = {}
+    for line, _, label in rows:
+        known_line, known = first.setdefault("".join(label.casefold().split()), (line, label))
+        if label != known:
+            raise UserError(
+                f"{file}, line {line}: the label {label!r} is {known!r} (line {known_line}) but for capitals or "
+                f"spaces. Write both alike."
+            )
+
+
 def _layout_csv(folder: Path, file: Path, test_folder: Path | None) -> tuple[tuple[str, ...], _Part, _Part | None]:
     """Layout 3."""
     rows = _read_rows(file)
     classes = tuple(sorted({label for _, _, label in rows}))
+    _check_alike(rows, file)
     names = find_images(folder)
     if not names:
         raise UserError(f"{folder}: no image in this folder ({_suffixes()}).")

@@ -11,15 +11,27 @@ from typing import Any
 import torch
 
 from selftrain.errors import UserError
-from selftrain.files import replacing
+from selftrain.files import cannot_write, replacing
 
 LAST = "last.pt"
 
 
 def save_checkpoint(folder: Path, state: dict[str, Any]) -> Path:
     with replacing(folder / LAST) as temporary:
-        torch.save(state, temporary)
+        try:
+            torch.save(state, temporary)
+        except RuntimeError as error:  # what torch makes of a full disk
+            raise cannot_write(folder / LAST, _on_disk(temporary, error)) from None
     return folder / LAST
+
+
+def _on_disk(path: Path, error: Exception) -> Exception:
+    """What the disk itself says when asked to write there; the error as it is where it says nothing."""
+    try:
+        path.write_bytes(bytes(1 << 20))
+    except OSError as cause:
+        return cause
+    return error
 
 
 def load_checkpoint(folder: Path) -> dict[str, Any] | None:

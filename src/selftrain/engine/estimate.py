@@ -13,6 +13,8 @@ from pathlib import Path
 
 import torch
 
+from selftrain.console import duration
+
 WARM_UP, STEPS, SECONDS = 3, 15, 10.0  # steps that are not counted; steps, or seconds, that are
 
 
@@ -34,7 +36,8 @@ class Estimate:
         counted = self.taken - WARM_UP
         if counted >= STEPS or (counted >= 2 and time.monotonic() - self.started > SECONDS):
             self.done = True
-            self.say(in_words(self.steps - step, (self._now() - self.started) / counted, peak_memory(self.device)))
+            if step < self.steps:
+                self.say(in_words(self.steps - step, (self._now() - self.started) / counted, peak_memory(self.device)))
 
     def _now(self) -> float:
         if self.device.type == "cuda":  # twice a run: steps are queued, and a clock must wait for them
@@ -61,12 +64,3 @@ def in_words(steps: int, seconds: float, memory: float) -> str:
     speed = f"{1 / seconds:,.3g} steps a second" if seconds < 1 else f"{seconds:,.3g} seconds a step"
     room = f", {memory / 1e9:.1f} GB of memory" if memory else ""
     return f"the other {steps:,} steps: about {duration(steps * seconds)}{room} ({speed})"
-
-
-def duration(seconds: float) -> str:
-    """``40 seconds``, ``3 minutes``, ``2.5 hours``, ``4 days``."""
-    for unit, length, least in (("day", 86400.0, 2), ("hour", 3600.0, 1.5), ("minute", 60.0, 2)):
-        if seconds >= least * length:
-            amount = seconds / length
-            return f"{amount:.0f} {unit}s" if amount >= 10 or unit == "minute" else f"{amount:.2g} {unit}s"
-    return f"{max(seconds, 1):.0f} second" + ("" if seconds < 1.5 else "s")

@@ -56,7 +56,15 @@ class WandbLogger:
 
         place = str(folder.resolve())
         ident = hashlib.sha256(place.encode("utf-8", "replace")).hexdigest()[:16]  # the same when it is resumed
-        self.run = wandb.init(project="selftrain", name=folder.name, dir=place, id=ident, resume="allow", config=config)
+        try:
+            self.run = wandb.init(
+                project="selftrain", name=folder.name, dir=place, id=ident, resume="allow", config=config
+            )
+        except wandb.errors.Error as error:
+            raise UserError(
+                f"train.logger=wandb: {' '.join(str(error).split())} Log in with 'wandb login', or set "
+                f"WANDB_MODE=offline; then go on with --resume."
+            ) from None
 
     def log_metrics(self, numbers: dict[str, float], step: int) -> None:
         self.run.log(numbers, step=step)

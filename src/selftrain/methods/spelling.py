@@ -92,6 +92,21 @@ def override(spelling: Spelling, path: list[str], value: Any, option: str) -> No
     spelling.given[path[-1]] = parse(value) if path[-1] == "base" and isinstance(value, str) else value
 
 
+def _check_whose(spelling: Spelling, methods: Mapping[str, type[Method]]) -> None:
+    """Refuse options that belong to the method inside: ``dst(fixmatch, tau=0.9)``."""
+    inner = spelling.given.get("base")
+    inside = methods.get(inner.name) if isinstance(inner, Spelling) else None
+    if inner is None or inside is None:
+        return
+    for key in set(spelling.given) - set(field_types(methods[spelling.name])):
+        if key in field_types(inside):
+            value = spell(spelling.given[key])
+            raise UserError(
+                f"{spelling.name} has no option {key!r}, but {inner.name} has: write "
+                f"{spelling.name}({inner.name}({key}={value})) or --set method.base.{key}={value}."
+            )
+
+
 def build(spelling: Spelling, methods: Mapping[str, type[Method]], regime: str) -> Method:
     """The method that is spelled, with the defaults of a regime for all that is not given."""
     if spelling.name not in methods:
@@ -100,6 +115,7 @@ def build(spelling: Spelling, methods: Mapping[str, type[Method]], regime: str) 
             f"Known: {', '.join(sorted(methods))}."
         )
     cls = methods[spelling.name]
+    _check_whose(spelling, methods)
     given = {
         known_field(cls, key, spelling.name): build(value, methods, regime) if isinstance(value, Spelling) else value
         for key, value in spelling.given.items()

@@ -112,6 +112,7 @@ def _pictures(run: RunData) -> tuple[Images | None, Images]:
         path,
         labels=config.get("data.labels"),
         test=config.get("data.test"),
+        unlabeled=config.get("data.unlabeled"),
         root=config.get("data.root"),
         check="none",
     )

@@ -1,0 +1,65 @@
+"""Files written whole or not at all, and what is said when they cannot be; progress where nobody watches."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import Any
+
+import pytest
+import safetensors.torch
+import torch
+
+from selftrain.console import Reporter
+from selftrain.engine.checkpoint import save_checkpoint
+from selftrain.errors import UserError
+from selftrain.files import append_text, replacing
+from selftrain.model import make_card, save_model
+from selftrain.settings import make_settings
+
+
+def test_files_are_as_the_users_mask_says(tmp_path: Path) -> None:
+    def private(path: Path) -> None:
+        path.write_text("x")
+        path.chmod(0o600)
+
+    mask = os.umask(0o022)
+    try:
+        with replacing(tmp_path / "file") as temporary:
+            private(temporary)
+    finally:
+        os.umask(mask)
+    assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o644
+
+
+def test_a_full_disk_is_said_in_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise RuntimeError("[enforce fail at inline_container.cc:671] . unexpected pos 64 vs 0")
+
+    monkeypatch.setattr(torch, "save", full)
+    with pytest.raises(UserError, match=r"last\.pt: cannot be written"):
+        save_checkpoint(tmp_path, {})
+
+    def no_room(*_: Any) -> None:
+        raise safetensors.SafetensorError("I/O error: No space left on device (os error 28)")
+
+    monkeypatch.setattr(safetensors.torch, "save_file", no_room)
+    card = make_card(make_settings("frozen", {}).network, None, ("a", "b"), 0, frozen=True, features=4)
+    with pytest.raises(UserError, match=r"model\.safetensors: cannot be written .*No space left"):
+        save_model(tmp_path, torch.nn.Linear(2, 2), card, {})
+    with pytest.raises(UserError, match="cannot be written"):
+        append_text(tmp_path / "no" / "file", "x")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_progress_where_nobody_watches(monkeypatch: pytest.MonkeyPatch) -> None:
+    said: list[str] = []
+    reporter = Reporter(quiet=True)
+    monkeypatch.setattr(reporter, "say", said.append)
+    now = iter([0.0, 30.0, 60.0, 90.0, 130.0, 200.0])
+    monkeypatch.setattr("selftrain.console.time.monotonic", lambda: next(now))
+    with reporter.progress("extracting", 100, "images") as bar:
+        for done in (10, 25, 40, 50, 100):
+            bar.reach(done)
+    assert said == ["extracting: 25 of 100 images, 3 minutes left", "extracting: 50 of 100 images, 2 minutes left"]
