@@ -5,13 +5,14 @@ Knows nothing of what the state means.
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import torch
 
 from selftrain.errors import UserError
-from selftrain.files import cannot_write, replacing
+from selftrain.files import replacing
 
 LAST = "last.pt"
 
@@ -20,18 +21,13 @@ def save_checkpoint(folder: Path, state: dict[str, Any]) -> Path:
     with replacing(folder / LAST) as temporary:
         try:
             torch.save(state, temporary)
-        except RuntimeError as error:  # what torch makes of a full disk
-            raise cannot_write(folder / LAST, _on_disk(temporary, error)) from None
+        except RuntimeError:  # what torch makes of a full disk
+            free = shutil.disk_usage(folder).free / 1e6
+            raise UserError(
+                f"{folder / LAST}: cannot be written ({free:,.1f} MB are free on that disk). Make room, then go "
+                f"on with --resume."
+            ) from None
     return folder / LAST
-
-
-def _on_disk(path: Path, error: Exception) -> Exception:
-    """What the disk itself says when asked to write there; the error as it is where it says nothing."""
-    try:
-        path.write_bytes(bytes(1 << 20))
-    except OSError as cause:
-        return cause
-    return error
 
 
 def load_checkpoint(folder: Path) -> dict[str, Any] | None:
