@@ -188,6 +188,7 @@ def test_features_that_do_not_fit_together(tmp_path: Path) -> None:
     for options, words in (
         ({"test": (np.zeros((4, 5)), np.arange(4) % 2)}, "test: its rows have 5 numbers, those to train on 6"),
         ({"backbone": "lite0"}, "backbone 'lite0': these arrays are features already"),
+        ({"regime": "finetune"}, "--regime finetune: features train in the frozen regime only"),
     ):
         with pytest.raises(UserError, match=words):
             selftrain.train((x, y), out=tmp_path / "run", quiet=True, **options)  # type: ignore[arg-type]
@@ -197,8 +198,13 @@ def test_features_that_do_not_fit_together(tmp_path: Path) -> None:
 def test_flat_arrays_are_features(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     y = np.arange(40) % 2
-    run = frozen((rng.normal(size=(40, 6)) + 4 * y[:, None], np.where(np.arange(40) < 6, y, -1)), tmp_path / "run")
+    x = rng.normal(size=(40, 6)) + 4 * y[:, None]
+    run = frozen((x, np.where(np.arange(40) < 6, y, -1)), tmp_path / "run")
     assert run.results["backbone"] == "features"
+    np.save(tmp_path / "x.npy", x)
+    assert np.array_equal(run.predict(tmp_path / "x.npy").probabilities, run.predict(x).probabilities)
+    with pytest.raises(UserError, match=r"photos: this model was trained on features; give a \.npy file, 6 numbers"):
+        run.predict("photos")
 
 
 @pytest.mark.parametrize(

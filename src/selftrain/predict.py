@@ -128,12 +128,23 @@ class Predictor:
         return clean_batches(images, self.batch, like.size, self.card.channels, like.interpolation)
 
 
+def _read_array(path: Path, features: int) -> np.ndarray:
+    """The rows of a ``.npy`` file."""
+    if path.suffix != ".npy":
+        raise UserError(f"{path}: this model was trained on features; give a .npy file, {features} numbers a row.")
+    try:
+        rows: np.ndarray = np.load(path, mmap_mode="r")
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read as an array ({error}).") from None
+    return rows
+
+
 def as_images(images: Any, features: int = 0) -> Images:
     """Folder, file, several files, tar files, hf:NAME or array, as pictures; or features, for a model of features."""
     if isinstance(images, Images):
         return images
     if features:
-        rows = FeatureRows(images)
+        rows = FeatureRows(_read_array(Path(images), features) if isinstance(images, (str, Path)) else images)
         if rows.values.shape[2] != features:
             raise UserError(f"features: this model takes {features} numbers a row, not {rows.values.shape[2]}.")
         return rows

@@ -162,6 +162,8 @@ def train(
         raise UserError("DATA is missing: give a folder of images, or a dataset's name such as 'digits'.")
 
     chosen, the_method = settle(given, own)
+    if chosen.network.backbone == "features" and chosen.regime != "frozen":
+        raise UserError(f"--regime {chosen.regime}: features train in the frozen regime only; leave it out.")
     if chosen.train.threads:
         torch.set_num_threads(chosen.train.threads)
     fabric = make_fabric(chosen.train, unused=len(the_method.turns) > 1)

@@ -494,3 +494,9 @@ print({"torch", "torchvision", "sklearn"} & set(sys.modules))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
     assert done.stdout.strip() == "set()"
+
+
+def test_one_colour_picture_is_not_taken_for_many() -> None:
+    with pytest.raises(UserError, match=r"one colour picture .*give x\[None\]"):
+        ArrayImages(np.zeros((20, 30, 3), np.uint8))
+    assert len(ArrayImages(np.zeros((1, 20, 30, 3), np.uint8))) == 1

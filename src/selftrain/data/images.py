@@ -445,6 +445,8 @@ class ArrayImages(Images):
 
 def _channels_first(values: NDArray[Any]) -> NDArray[np.uint8]:
     found = f"got shape {values.shape}, {values.dtype}"
+    if values.ndim == 3 and values.shape[2] in (3, 4) and min(values.shape[:2]) > 4:
+        raise UserError(f"images: this looks like one colour picture ({found}); give x[None], an array of pictures.")
     if values.ndim == 3:
         values = values[:, None]
     elif values.ndim == 4 and values.shape[3] in (1, 3):
