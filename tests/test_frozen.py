@@ -176,6 +176,17 @@ def test_features_of_ones_own(tmp_path: Path, views: int, method: str) -> None:
         run.predict(np.zeros((2, 7)))
 
 
+def test_prediction_uses_the_cache_of_the_run(tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    own = {"data.cache": "own"}
+    run = frozen(data, tmp_path / "run", labels_per_class=2, size=32, regime="frozen", backbone="lite0", settings=own)
+    before = len(list_caches(tmp_path / "own" / "features"))
+    monkeypatch.chdir(data)  # from wherever it is called
+    run.predict(data / "train")
+    assert len(list_caches(tmp_path / "own" / "features")) == before + 1
+    assert caches() == []
+
+
 def test_features_want_something_below_the_heads_that_learns(tmp_path: Path) -> None:
     x, y = np.zeros((40, 6)), np.where(np.arange(40) < 6, np.arange(40) % 2, -1)
     with pytest.raises(UserError, match=r"network\.bottleneck=0: with a frozen backbone psi is the bottleneck"):

@@ -16,7 +16,7 @@ import selftrain.outputs
 import selftrain.training
 from selftrain.engine import loggers
 from selftrain.errors import UserError
-from tests.folders import CLASSES, layout_2, layout_3
+from tests.folders import CLASSES, fill, layout_2, layout_3
 
 QUICK = {"train.batch": 6, "train.unlabeled_batch": 8, "data.workers": 0, "train.eval_every": 4}
 
@@ -193,6 +193,46 @@ def test_wandb_gets_the_rows(data: Path, tmp_path: Path, monkeypatch: pytest.Mon
     assert [step for step, _ in rows] == [4, 8]
     assert rows[-1][1]["accuracy"] == run.results["accuracy"]
     assert all(isinstance(value, float) for _, numbers in rows for value in numbers.values())
+
+
+def test_wandb_without_a_login(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Error(Exception):
+        pass
+
+    def init(**_: Any) -> None:
+        raise Error("No API key configured.")
+
+    stand = types.SimpleNamespace(init=init, errors=types.SimpleNamespace(Error=Error))
+    monkeypatch.setitem(sys.modules, "wandb", stand)
+    monkeypatch.setattr(loggers, "find_spec", lambda name: True)
+    with pytest.raises(UserError, match=r"train\.logger=wandb: No API key configured\. Log in .*--resume"):
+        quick(data, tmp_path / "run", labels_per_class=2, settings={"train.logger": "wandb"})
+    stand.init = lambda **_: types.SimpleNamespace(log=lambda numbers, step: None, finish=lambda: None)
+    assert selftrain.train(out=tmp_path / "run", resume=True, quiet=True).results["steps"] == 8
+
+
+def test_a_last_line_cut_short(data: Path, tmp_path: Path) -> None:
+    run = quick(data, tmp_path / "run", labels_per_class=2)
+    file = run.folder / "metrics.jsonl"
+    first, second = file.read_text().splitlines()
+    file.write_text(f"{first}\n{second[:20]}")
+    assert [row["step"] for row in run.metrics] == [4]
+    file.write_text(f"{first[:20]}\n{second}\n")
+    with pytest.raises(UserError, match=r"metrics\.jsonl, line 1: not JSON"):
+        _ = run.metrics
+
+
+def test_reports_show_pictures_of_another_folder(tmp_path: Path) -> None:
+    from selftrain.report.examples import find_examples
+    from selftrain.report.reading import read_runs
+
+    photos, labels = layout_3(tmp_path / "photos")
+    fill(tmp_path / "more", dict.fromkeys(CLASSES, 20), seed=5)
+    run = quick(photos, tmp_path / "run", labels=labels, unlabeled=tmp_path / "more")
+    shown = find_examples(read_runs([run.folder])[0]).likely
+    others = [one for one in shown if one.name.startswith("unlabeled:")]
+    assert others
+    assert all(one.picture for one in others)
 
 
 def test_wandb_itself_takes_the_rows(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -89,13 +89,14 @@ class Lines:
 
     def __init__(self, reporter: Reporter, description: str, total: int, unit: str, start: int):
         self._reporter, self._what, self._total, self._unit = reporter, description, total, unit
-        self._first = self._last = (time.monotonic(), start)
+        self._first = time.monotonic(), start
+        self._said = self._first[0]
 
     def reach(self, done: int, total: int | None = None) -> None:
         now, (then, start) = time.monotonic(), self._first
         self._total = total or self._total
-        if now - self._last[0] >= self.EVERY and start < done < self._total:
-            self._last = now, done
+        if now - self._said >= self.EVERY and start < done < self._total:
+            self._said = now
             left = (self._total - done) * (now - then) / (done - start)
             self._reporter.say(f"{self._what}: {done:,} of {self._total:,} {self._unit}, {duration(left)} left")
 

@@ -1,4 +1,4 @@
-"""Files written whole or not at all.
+"""Files written whole or not at all, and lines added to them; errors that say what to do.
 
 Knows nothing of what is in them.
 """

@@ -19,7 +19,7 @@ from selftrain.batch import Labeled, Unlabeled, Views
 
 Part = TypeVar("Part", bound=nn.Module)
 Place = tuple[Mapping[str, Tensor | None], str]
-PLAIN = (nn.Parameter, Tensor)
+PLAIN = (nn.Parameter, Tensor)  # most tensors: to ask these for their share would take longer than to average them
 
 
 class Dropout(nn.Dropout):
@@ -152,8 +152,8 @@ class Average(nn.Module):
         m = min(self.decay, 1 - 1 / (t + 1))
         if self._followed is None or self._followed[0] is not source:
             both = list(self.module.modules()), list(source.modules())
-            parameters, new_parameters = (_places(m._parameters for m in modules) for modules in both)
-            buffers, new_buffers = (_places(m._buffers for m in modules) for modules in both)
+            parameters, new_parameters = (_places(one._parameters for one in modules) for modules in both)
+            buffers, new_buffers = (_places(one._buffers for one in modules) for modules in both)
             self._followed = source, parameters, buffers, new_parameters, new_buffers
         _, parameters, buffers, new_parameters, new_buffers = self._followed
         torch._foreach_lerp_(_tensors(parameters), _tensors(new_parameters), 1 - m)

@@ -147,7 +147,7 @@ def train(
         given["network.backbone"] = "features"
     given = {name: value for name, value in given.items() if value is not None} | dict(settings or {})
     if given.get("data.cache"):
-        given["data.cache"] = absolute_path(given["data.cache"])
+        given["data.cache"] = str(Path(given["data.cache"]).expanduser().resolve())  # which need not be there yet
     if config is not None:
         given = read_config(Path(config)) | given
     own = method if isinstance(method, Method) else None

@@ -87,6 +87,7 @@ def cached_array(
 
 
 def _whole(folder: Path, key: str, about: dict[str, Any], shape: tuple[int, ...], dtype: Any, *how: Any) -> np.ndarray:
+    """A cache that is there already; refused if anything is missing."""
     try:
         complete = not _Store(folder, key, about, shape, dtype, *how).missing()
     except (OSError, UserError):
@@ -254,17 +255,23 @@ def list_caches(root: Path) -> list[CacheInfo]:
     """The caches under ``root``, the one used last first; of one that is damaged, nothing is there."""
     found = []
     for folder in sorted({path.parent for part in (ABOUT, PIECES, ARRAY) for path in root.glob(f"*/{part}")}):
-        about, done, used = {}, 0.0, folder
-        with suppress(OSError, ValueError, TypeError, KeyError):
-            about = dict(json.loads((folder / ABOUT).read_text(encoding="utf-8")))
-            checksums = np.fromfile(folder / PIECES, np.uint32)
-            images, views = about["shape"][:2]
-            done, used = float((checksums != 0).mean()) if images * views else 1.0, folder / ABOUT
         with suppress(OSError):  # gone in the meantime
+            about, done = _described(folder)
             size = sum(file.stat().st_size for file in folder.iterdir())
-            days = (time.time() - used.stat().st_mtime) / 86400
-            found.append(CacheInfo(folder, about if used != folder else {}, size, done, days))
+            days = (time.time() - (folder / ABOUT if about else folder).stat().st_mtime) / 86400
+            found.append(CacheInfo(folder, about, size, done, days))
     return sorted(found, key=lambda info: info.days)
+
+
+def _described(folder: Path) -> tuple[dict[str, Any], float]:
+    """What a cache says of itself and the share of its pieces that are there; nothing, if it is damaged."""
+    try:
+        about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
+        checksums = np.fromfile(folder / PIECES, np.uint32)
+        _ = about["shape"][1]  # images and views
+    except (OSError, ValueError, TypeError, LookupError):
+        return {}, 0.0
+    return about, float((checksums != 0).mean()) if len(checksums) else 1.0
 
 
 def clear_caches(root: Path, name: str | None = None) -> tuple[list[CacheInfo], list[CacheInfo]]:

@@ -98,8 +98,8 @@ def _check_whose(spelling: Spelling, methods: Mapping[str, type[Method]]) -> Non
     inside = methods.get(inner.name) if isinstance(inner, Spelling) else None
     if inner is None or inside is None:
         return
-    for key in set(spelling.given) - set(field_types(methods[spelling.name])):
-        if key in field_types(inside):
+    for key in spelling.given:
+        if key not in field_types(methods[spelling.name]) and key in field_types(inside):
             value = spell(spelling.given[key])
             raise UserError(
                 f"{spelling.name} has no option {key!r}, but {inner.name} has: write "
