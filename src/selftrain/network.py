@@ -18,8 +18,6 @@ from torch.nn import functional as F
 from selftrain.batch import Labeled, Unlabeled, Views
 
 Part = TypeVar("Part", bound=nn.Module)
-Place = tuple[Mapping[str, Tensor | None], str]
-PLAIN = (nn.Parameter, Tensor)  # most tensors: to ask these for their share would take longer than to average them
 
 
 class Dropout(nn.Dropout):
@@ -138,7 +136,7 @@ class OnFeatures(nn.Module):
 class Average(nn.Module):
     """The exponential moving average of a module: bar(theta) <- m_t bar(theta) + (1 - m_t) theta."""
 
-    _followed: tuple[nn.Module, list[Place], list[Place], list[Place], list[Place]] | None
+    _followed: tuple[nn.Module, _Found, _Found, _Found, _Found] | None
 
     def __init__(self, module: nn.Module, decay: float):
         super().__init__()
@@ -152,13 +150,13 @@ class Average(nn.Module):
         m = min(self.decay, 1 - 1 / (t + 1))
         if self._followed is None or self._followed[0] is not source:
             both = list(self.module.modules()), list(source.modules())
-            parameters, new_parameters = (_places(one._parameters for one in modules) for modules in both)
-            buffers, new_buffers = (_places(one._buffers for one in modules) for modules in both)
+            parameters, new_parameters = (_Found(one._parameters for one in modules) for modules in both)
+            buffers, new_buffers = (_Found(one._buffers for one in modules) for modules in both)
             self._followed = source, parameters, buffers, new_parameters, new_buffers
         _, parameters, buffers, new_parameters, new_buffers = self._followed
-        torch._foreach_lerp_(_tensors(parameters), _tensors(new_parameters), 1 - m)
-        if buffers:
-            torch._foreach_copy_(_tensors(buffers), _tensors(new_buffers))
+        torch._foreach_lerp_(parameters.now(), new_parameters.now(), 1 - m)
+        if buffers.places:
+            torch._foreach_copy_(buffers.now(), new_buffers.now())
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_followed": None}  # a copy of this is not to carry the source along
@@ -168,16 +166,19 @@ class Average(nn.Module):
         return out
 
 
-def _places(tables: Iterable[Mapping[str, Tensor | None]]) -> list[Place]:
-    """Where tensors lie, each once: as long as no module is replaced, they are found there."""
-    found = {id(x): (table, name) for table in tables for name, x in table.items() if x is not None}
-    return list(found.values())
+class _Found:
+    """Where tensors lie, each once. As long as no module is replaced, what is there now is found much more quickly than
+    by names."""
 
+    def __init__(self, tables: Iterable[Mapping[str, Tensor | None]]):
+        found = {id(x): (table, name) for table in tables for name, x in table.items() if x is not None}
+        self.places: list[tuple[Mapping[str, Any], str]] = list(found.values())
+        self.shared = any(hasattr(table[name], "to_local") for table, name in self.places)
 
-def _tensors(places: list[Place]) -> list[Tensor]:
-    """What lies there, and of tensors that ranks have shares of, ours: much quicker than to search a module by name."""
-    found: list[Any] = [table[name] for table, name in places]
-    return [x if type(x) in PLAIN or not hasattr(x, "to_local") else x.to_local() for x in found]
+    def now(self) -> list[Tensor]:
+        """The tensors; of those that ranks have shares of, ours."""
+        tensors = [table[name] for table, name in self.places]
+        return [x.to_local() if hasattr(x, "to_local") else x for x in tensors] if self.shared else tensors
 
 
 class Committee(nn.Module):

@@ -37,7 +37,7 @@ class MixMatch(Method):
     )
     defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "finetune": {"a": 0.75, "lam": 75.0},
-        "frozen": {"a": 0.75, "lam": 5.0},
+        "frozen": {"a": 0.75, "lam": 25.0},
     }
 
     lam: float = 100.0
