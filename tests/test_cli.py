@@ -129,6 +129,11 @@ def test_evaluate(
     fill(tmp_path / "more", dict.fromkeys(CLASSES, 2), seed=7)
     assert run(monkeypatch, "evaluate", trained, tmp_path / "more") == 0
     assert "worst fifth" in capsys.readouterr().out
+    rows = "".join(f"{name}/{name}000.png,{name}\n" for name in CLASSES)
+    (tmp_path / "some.csv").write_text(f"path,label\n{rows}")
+    assert run(monkeypatch, "evaluate", trained, tmp_path / "more", "--labels", tmp_path / "some.csv", "--json") == 0
+    assert json.loads(capsys.readouterr().out)["images"] == len(CLASSES)
+    assert run(monkeypatch, "evaluate", trained, "digits", "--labels", tmp_path / "some.csv") == 2
 
 
 @pytest.mark.parametrize("what", ["methods", "datasets", "backbones", "settings"])

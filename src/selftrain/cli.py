@@ -70,7 +70,12 @@ def train(
     labels: Annotated[
         Path | None, typer.Option(help="CSV file with the columns path,label; images without a row are unlabeled.")
     ] = None,
-    test: Annotated[Path | None, typer.Option(help="Folder of test images, a subfolder a class.")] = None,
+    test: Annotated[
+        Path | None,
+        typer.Option(
+            help="Folder of test images, a subfolder a class; with --labels also a CSV file path,label of images."
+        ),
+    ] = None,
     unlabeled: Annotated[
         str | None,
         typer.Option(help="More unlabeled images: a folder, tar files ('shards/{000..099}.tar') or hf:NAME."),
@@ -188,6 +193,10 @@ def evaluate(
     data: Annotated[
         str, typer.Argument(help="Labeled images: a folder of class folders, one with test/<class>/*, or a dataset.")
     ],
+    labels: Annotated[
+        Path | None,
+        typer.Option(help="CSV file path,label: which images of the folder DATA to evaluate on, and what they show."),
+    ] = None,
     root: Annotated[Path | None, typer.Option(help="Folder that holds the datasets.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print every measure as JSON.")] = False,
     strict: Annotated[
@@ -199,7 +208,7 @@ def evaluate(
     from selftrain.console import Reporter
     from selftrain.run import Run
 
-    measures = Run(run, Reporter()).evaluate(data, root=root, strict=strict)
+    measures = Run(run, Reporter()).evaluate(data, labels, root=root, strict=strict)
     if as_json:
         typer.echo(json.dumps(metrics.as_json(measures), indent=2, ensure_ascii=False))
     else:

@@ -81,22 +81,24 @@ class Run:
         """Accuracy, per-class accuracy, imbalance ratio, ... of the model on labeled pictures.
 
         ``data``: a folder of class folders, a folder with ``test/<class>/*`` in it, the name of a dataset (its test
-        set), or an array of pictures with their ``labels``.
+        set); any folder with ``labels``, a CSV file ``path,label`` of the pictures to evaluate on; or an array of
+        pictures with their ``labels``.
         """
         from selftrain.console import Reporter
         from selftrain.data.sources import load_test_set, prepare
         from selftrain.predict import as_images
 
         classes = self.predictor.card.classes
-        if labels is None:
+        if labels is None or isinstance(labels, (str, Path)):
+            if not isinstance(data, (str, Path)):
+                raise UserError("labels: give one label a picture; a file of labels goes with a folder.")
             skipped: list[str] = []
-            prepare(str(data), root=root, strict=strict, reporter=self.reporter or Reporter(quiet=True))
-            images, truth = load_test_set(data, classes, root=root, strict=strict, skipped=skipped)
+            if labels is None:
+                prepare(str(data), root=root, strict=strict, reporter=self.reporter or Reporter(quiet=True))
+            images, truth = load_test_set(data, classes, labels, root=root, strict=strict, skipped=skipped)
             if skipped and self.reporter is not None:
                 self.reporter.warn(f"left out {len(skipped)} images that cannot be read: {', '.join(skipped[:3])}")
             return self.predictor.evaluate(images, truth)
-        if isinstance(labels, (str, Path)):
-            raise UserError(f"labels {str(labels)!r}: expected one label a picture, not a file or a name.")
         names = [str(label) for label in labels]
         if unknown := sorted(set(names) - set(classes)):
             raise UserError(f"labels: {unknown[0]!r} is not a class of this model ({', '.join(classes)}).")

@@ -27,7 +27,7 @@ class DataSettings:
     labels: str | None = None
     """CSV file with the columns path,label"""
     test: str | None = None
-    """folder of test images, a subfolder a class"""
+    """folder of test images, a subfolder a class; with labels also a CSV file path,label of images in the folder"""
     unlabeled: str | None = None
     """more unlabeled images: a folder, tar files such as shards/{000..099}.tar, or hf:NAME"""
     root: str | None = None

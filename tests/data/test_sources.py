@@ -383,6 +383,34 @@ def test_a_test_set_for_known_classes(layout1: Path, tmp_path: Path) -> None:
     assert np.array_equal(9 - labels, own)
 
 
+def test_test_images_in_a_file_of_their_own(tree: Path, tmp_path: Path) -> None:
+    names = load_corpus(tree, labels=put_labels(tmp_path / "all.csv", "1.png,a", "x/2.png,b")).images.names
+    others = [name for name in names if name not in ("1.png", "x/2.png")]
+    put(tree, "y/t1.png", "y/t2.png")
+    labels = put_labels(tmp_path / "train.csv", "1.png,a", "x/2.png,b")
+    test = put_labels(tmp_path / "test.csv", "y/t2.png,a", "y/t1.png,b")
+    corpus = load_corpus(tree, labels=labels, test=test)
+    assert corpus.images.names == sorted(["1.png", "x/2.png", *others])  # what is tested on is not trained on
+    assert corpus.test is not None
+    assert corpus.test_labels is not None
+    assert (corpus.test.names, corpus.test_labels.tolist()) == (["y/t1.png", "y/t2.png"], [1, 0])
+
+    images, known = load_test_set(tree, ["b", "a"], test)
+    assert (images.names, known.tolist()) == (["y/t1.png", "y/t2.png"], [0, 1])
+
+    both = put_labels(tmp_path / "both.csv", "1.png,a", "x/2.png,b", "y/t1.png,b")
+    assert "both.csv, line 4: 'y/t1.png' belongs to the test set" in error_of(tree, labels=both, test=test)
+    odd = put_labels(tmp_path / "odd.csv", "y/t1.png,a", "y/t2.png,c")
+    assert "odd.csv, line 3: the label 'c' is not a class of the training data (a, b)" in error_of(
+        tree, labels=labels, test=odd
+    )
+    assert "a file goes with --labels only" in error_of(tree, test=test)
+    with pytest.raises(UserError, match="goes with a folder of images, not with 'digits'"):
+        load_test_set("digits", ["a", "b"], test)
+    with pytest.raises(UserError, match=r"gone\.csv: can't be read"):
+        load_test_set(tree, ["a", "b"], tmp_path / "gone.csv")
+
+
 def test_wrong_test_sets(layout1: Path, tmp_path: Path) -> None:
     put(tmp_path / "plain", "b/1.png", "a/3.png")
     put_broken(tmp_path / "plain", "b/4.png")

@@ -99,7 +99,9 @@ SHARED: dict[str, tuple[Any, ...]] = {
     "data.crop_scale": (0.2, 0.5),
     "optim.lr": (0.003, 0.01, 0.03),
     "network.bottleneck": (256, 512, 1024),
+    "network.dropout": (0.0, 0.2, 0.5),
     "network.unit_features": (True, False),
+    "train.batch": (32, 64),
     "train.steps": (1000, 2000),
 }
 OWN: dict[str, tuple[Any, ...]] = {

@@ -106,26 +106,29 @@ def load_corpus(
     """
     checker = _Checker(strict, check, progress)
     found = Path(data) if labels is not None and os.path.isdir(data) else _resolve(data, root)
-    test_folder = None if test is None else Path(test)
-    if test_folder is not None and not test_folder.is_dir():
-        raise UserError(f"--test {test_folder}: no such folder; it must hold one folder a class.")
+    tested = None if test is None else Path(test)
+    if tested is not None and not tested.is_dir():
+        if not tested.is_file():
+            raise UserError(f"--test {tested}: no such folder; it must hold one folder a class.")
+        if labels is None:
+            raise UserError(f"--test {tested}: a file goes with --labels only; give a folder with one folder a class.")
     if isinstance(found, Path):
-        corpus = _load_folder(found, None if labels is None else Path(labels), test_folder, checker)
+        corpus = _load_folder(found, None if labels is None else Path(labels), tested, checker)
     elif labels is not None:
         raise UserError(f"--labels {labels}: goes with a folder of images, not with {os.fspath(data)!r}.")
     else:
         corpus = found(checker)
-        if test_folder is not None:
-            part = _class_folders(test_folder, classes=corpus.classes)
+        if tested is not None:
+            part = _class_folders(tested, classes=corpus.classes)
             corpus = _with_test(corpus, checker.keep_readable([part], corpus.classes)[0])
     return corpus if unlabeled is None else _with_unlabeled(corpus, os.fspath(unlabeled), checker)
 
 
-def _load_folder(folder: Path, labels: Path | None, test_folder: Path | None, checker: _Checker) -> Corpus:
+def _load_folder(folder: Path, labels: Path | None, tested: Path | None, checker: _Checker) -> Corpus:
     if labels is not None:
-        classes, pool, test_part = _layout_csv(folder, labels, test_folder)
+        classes, pool, test_part = _layout_csv(folder, labels, tested)
     else:
-        classes, pool, test_part = _layout_folders(folder, test_folder)
+        classes, pool, test_part = _layout_folders(folder, tested)
     if len(classes) < 2:
         where = labels if labels is not None else folder
         raise UserError(f"{where}: only one class ({classes[0]}); at least two are needed to tell apart.")
@@ -186,6 +189,7 @@ def _with_unlabeled(corpus: Corpus, text: str, checker: _Checker) -> Corpus:
 def load_test_set(
     data: str | os.PathLike[str],
     classes: Sequence[str],
+    labels: str | os.PathLike[str] | None = None,
     *,
     root: str | os.PathLike[str] | None = None,
     strict: bool = False,
@@ -195,11 +199,16 @@ def load_test_set(
 ) -> tuple[Images, NDArray[np.int64]]:
     """Labeled pictures to evaluate on, with their positions in ``classes`` (those of a model).
 
-    ``data`` is a folder with ``test/<class>/*`` in it; or a folder of class folders; or a dataset's name. Files that
-    can't be read are left out and their names added to ``skipped``; ``strict`` stops at the first instead. The other
-    parameters are as in ``load_corpus``.
+    ``data`` is a folder with ``test/<class>/*`` in it; or a folder of class folders; or a dataset's name; or, with a
+    CSV file of ``labels``, any folder, of which the pictures in that file are meant. Files that can't be read are left
+    out and their names added to ``skipped``; ``strict`` stops at the first instead. The other parameters are as in
+    ``load_corpus``.
     """
     checker = _Checker(strict, check, progress)
+    if labels is not None:
+        if not os.path.isdir(data):
+            raise UserError(f"--labels {labels}: goes with a folder of images, not with {os.fspath(data)!r}.")
+        return _tested(checker, _rows_part(Path(data), Path(labels), classes), classes, skipped)
     found = _resolve(data, root)
     if not isinstance(found, Path):
         text, corpus = os.fspath(data), found(checker)
@@ -220,7 +229,12 @@ def load_test_set(
     other = next((name for name in ("labeled", "unlabeled", "train") if name in top and name not in classes), None)
     if other is not None and not below:
         raise UserError(f"{found}: has {other}/ but no test/<class> folders; give a folder of class folders.")
-    part = _class_folders(found, below, classes)
+    return _tested(checker, _class_folders(found, below, classes), classes, skipped)
+
+
+def _tested(
+    checker: _Checker, part: _Part, classes: Sequence[str], skipped: list[str] | None
+) -> tuple[Images, NDArray[np.int64]]:
     images, labels, left_out = checker.keep_readable([part], classes)[0]
     if skipped is not None:
         skipped += left_out
@@ -388,8 +402,7 @@ def _class_folders(root: Path, below: str = "", classes: Sequence[str] | None = 
     position = {name: k for k, name in enumerate(classes)}
     for name in found:
         if name not in position:
-            known = ", ".join(classes[:5]) + (", ..." if len(classes) > 5 else "")
-            raise UserError(f"{folder / name}: not a class of the training data ({known}).{nearest(name, classes)}")
+            raise UserError(f"{folder / name}: {_no_class(name, classes)}")
     labels = np.empty(len(names), np.int64)
     for i, name in enumerate(names):
         first, slash, _ = name[len(prefix) :].partition("/")
@@ -405,6 +418,11 @@ def _class_folders(root: Path, below: str = "", classes: Sequence[str] | None = 
     return _Part(root, names, labels, {position[name]: str(folder / name) for name in found})
 
 
+def _no_class(name: str, classes: Sequence[str]) -> str:
+    known = ", ".join(classes[:5]) + (", ..." if len(classes) > 5 else "")
+    return f"not a class of the training data ({known}).{nearest(name, classes)}"
+
+
 def _check_alike(rows: Iterable[tuple[int, str, str]], file: Path) -> None:
     """Refuse labels that are the same but for capitals and spaces: they would become classes of their own."""
     first: dict[str, tuple[int, str]] = {}
@@ -417,44 +435,72 @@ def _check_alike(rows: Iterable[tuple[int, str, str]], file: Path) -> None:
             )
 
 
-def _layout_csv(folder: Path, file: Path, test_folder: Path | None) -> tuple[tuple[str, ...], _Part, _Part | None]:
-    """Layout 3."""
+def _layout_csv(folder: Path, file: Path, tested: Path | None) -> tuple[tuple[str, ...], _Part, _Part | None]:
+    """Layout 3. ``tested``: class folders, or another file of labels."""
     rows = _read_rows(file)
     classes = tuple(sorted({label for _, _, label in rows}))
     _check_alike(rows, file)
     names = find_images(folder)
     if not names:
         raise UserError(f"{folder}: no image in this folder ({_suffixes()}).")
-    kept_out: list[str] = []
-    own_test = (folder / "test").is_dir() and not set(classes).isdisjoint(_subfolders(folder / "test"))
-    if own_test:
+    test_part, kept_out = None, []
+    if (folder / "test").is_dir() and not set(classes).isdisjoint(_subfolders(folder / "test")):
         kept_out.append("test/")
-    test_prefix = None if test_folder is None else _prefix_inside(test_folder, folder)
-    if test_prefix == "":
-        raise UserError(f"--test {test_folder}: is DATA itself; give a folder of other images.")
-    if test_prefix is not None:
-        kept_out.append(test_prefix)
-    held = [name for name in names if name.startswith(tuple(kept_out))] if kept_out else []
-    pool = [name for name in names if not name.startswith(tuple(kept_out))] if kept_out else names
-
+        test_part = _class_folders(folder, "test", classes=classes) if tested is None else None
+    if tested is not None and tested.is_file():
+        test_part = _rows_part(folder, tested, classes, names)
+    elif tested is not None:
+        prefix = _prefix_inside(tested, folder)
+        if prefix == "":
+            raise UserError(f"--test {tested}: is DATA itself; give a folder of other images.")
+        kept_out += [prefix] if prefix is not None else []
+        test_part = _class_folders(tested, classes=classes)
+    held = {name for name in names if name.startswith(tuple(kept_out))} if kept_out else set()
+    if test_part is not None and test_part.root == folder:
+        held.update(test_part.names)
+    pool = [name for name in names if name not in held] if held else names
     labels = np.full(len(pool), -1, np.int64)
-    position = {name: i for i, name in enumerate(pool)}
+    for i, k in _place_rows(rows, file, folder, pool, classes, held).items():
+        labels[i] = k
+    where = {k: f"{file}, class {name!r}" for k, name in enumerate(classes)}
+    return classes, _Part(folder, pool, labels, where), test_part
+
+
+def _rows_part(folder: Path, file: Path, classes: Sequence[str], names: list[str] | None = None) -> _Part:
+    """The images of ``folder`` that a file of labels has a row for, to test on."""
+    names = find_images(folder) if names is None else names
+    found = _place_rows(_read_rows(file), file, folder, names, classes)
+    where = {k: f"{file}, class {name!r}" for k, name in enumerate(classes)}
+    order = sorted(found)
+    return _Part(folder, [names[i] for i in order], np.array([found[i] for i in order], np.int64), where)
+
+
+def _place_rows(
+    rows: Sequence[tuple[int, str, str]],
+    file: Path,
+    folder: Path,
+    names: Sequence[str],
+    classes: Sequence[str],
+    held: Collection[str] = (),
+) -> dict[int, int]:
+    """The class of each image in ``names`` that has a row, both by position."""
+    row_paths = _RowPaths(folder, file.parent, {name: i for i, name in enumerate(names)}, held)
     class_position = {name: k for k, name in enumerate(classes)}
-    row_paths = _RowPaths(folder, file.parent, position, set(held))
     line_of: dict[int, int] = {}
+    found: dict[int, int] = {}
     for line, path, label in rows:
         try:
             i = row_paths.find(path)
         except UserError as error:
             raise UserError(f"{file}, line {line}: {error}") from None
         if i in line_of:
-            raise UserError(f"{file}, line {line}: {pool[i]!r} has a row already, line {line_of[i]}; keep one of them.")
-        line_of[i] = line
-        labels[i] = class_position[label]
-    part = _Part(folder, pool, labels, {k: f"{file}, class {name!r}" for name, k in class_position.items()})
-    if test_folder is not None:
-        return classes, part, _class_folders(test_folder, classes=classes)
-    return classes, part, _class_folders(folder, "test", classes=classes) if own_test else None
+            raise UserError(
+                f"{file}, line {line}: {names[i]!r} has a row already, line {line_of[i]}; keep one of them."
+            )
+        if label not in class_position:
+            raise UserError(f"{file}, line {line}: the label {label!r} is {_no_class(label, classes)}")
+        line_of[i], found[i] = line, class_position[label]
+    return found
 
 
 def _read_rows(file: Path) -> list[tuple[int, str, str]]:
