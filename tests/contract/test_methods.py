@@ -198,7 +198,7 @@ def test_an_empty_mask_is_harmless(method: Method) -> None:
     text = spell_method(method)
     if "tau=0.2" not in text or "soft=true" in text or "flexmatch" in text:
         pytest.skip("has no threshold, or one that starts at 0")
-    strict = make_method(text.replace("tau=0.2", "tau=1.1"))
+    strict = make_method(text.replace("tau=0.2", "tau=1.0"))
     loop, stream, *_ = digits_loop(strict)
     losses = strict.objective(loop.net, *stream[0], strict.turns[-1])
     assert all(term.item() == 0 for name, term in losses.terms.items() if name.startswith("unlabeled"))

@@ -61,7 +61,7 @@ def pictures(n_l: int = 6, n_u: int = 5, seed: int = 3) -> tuple[Labeled, Unlabe
         MeanTeacher(lam=0.0),
         VAT(lam=0.0, lam_entropy=0.0),
         UDA(lam=0.0, tau=0.0),
-        UDA(tau=1.1),
+        UDA(tau=1.0),
     ],
     ids=["pi_model", "mean_teacher", "vat", "uda", "uda with an empty mask"],
 )
@@ -576,7 +576,7 @@ def test_annealing_drops_labeled_samples_whose_true_class_is_already_probable(
 
 
 def test_annealing_that_drops_every_sample_costs_nothing() -> None:
-    method = UDA(tsa="linear", tau=1.1)
+    method = UDA(tsa="linear", tau=1.0)
     net = logit_net(method, classes=4)
     labeled = Labeled(torch.zeros(3, dtype=torch.int64), weak=9 * one_hot(torch.zeros(3, dtype=torch.int64), 4))
     _, unlabeled = tiny_batch()

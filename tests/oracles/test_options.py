@@ -111,6 +111,12 @@ def test_an_average_does_not_look_ahead(name: str) -> None:
         make_method(f"{name}(m=1.5)")
 
 
+@pytest.mark.parametrize("text", ["fixmatch(tau=95)", "dst(flexmatch(tau=90))", "pseudo_label(tau=1.01)"])
+def test_a_threshold_is_no_percentage(text: str) -> None:
+    with pytest.raises(UserError, match=r"\.tau=[\d.]+: expected a number from 0 to 1"):
+        make_method(text)
+
+
 def test_mixmatch_with_strong_views_of_labeled_samples() -> None:
     labeled, unlabeled = tiny_batch()
     net = tiny_net(MixMatch()).eval()

@@ -381,10 +381,10 @@ def test_heads_start_apart(kind: type[Method]) -> None:
     "method",
     [
         CoTraining(lam=0.0, tau=0.0),
-        CoTraining(tau=1.1),
+        CoTraining(tau=1.0),
         MutualLearning(lam=0.0, tau=0.0),
         TriTraining(lam=0.0, gamma=0.0),
-        TriTraining(tau=1.1, gamma=0.0),
+        TriTraining(tau=1.0, gamma=0.0),
     ],
 )
 def test_without_unlabeled_weight_both_heads_are_supervised(method: Method) -> None:

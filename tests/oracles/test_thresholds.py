@@ -33,9 +33,9 @@ NO_LABELS = Labeled(torch.tensor([0]), weak=torch.zeros(1, 3))
         Dash(lam=0.0, warmup=0.0),
         Dash(warmup=1.0),
         FlexMatch(lam=0.0),
-        FlexMatch(tau=1.1, warmup=False),
+        FlexMatch(tau=1.0, warmup=False),
         DebiasMatch(lam=0.0, tau=0.0),
-        DebiasMatch(tau=1.1),
+        DebiasMatch(tau=1.0),
     ],
     ids=["dash", "dash warming up", "flexmatch", "flexmatch keeps none", "debiasmatch", "debiasmatch keeps none"],
 )

@@ -91,8 +91,8 @@ class Method:
                 raise UserError(f"{self.name}.{field.name}={value}: expected a number greater than 0.")
             if field.name == "dropout" and value >= 1:
                 raise UserError(f"{self.name}.dropout={value}: expected a number of at least 0 and less than 1.")
-            if field.name == "m" and value > 1:
-                raise UserError(f"{self.name}.m={value}: expected a number from 0 to 1.")
+            if field.name in ("m", "tau") and value > 1:
+                raise UserError(f"{self.name}.{field.name}={value}: expected a number from 0 to 1.")
 
     @property
     def views(self) -> Views:
