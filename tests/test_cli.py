@@ -119,6 +119,16 @@ def test_predict_strict_stops_at_a_broken_image(
     assert not out.exists()
 
 
+def test_predictions_that_could_not_be_kept_are_not_made(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setattr("selftrain.run.Run.predict", lambda *args, **options: pytest.fail("too late"))
+    for place, reason in ((tmp_path, "it is a folder"), (tmp_path / "file" / "p.csv", "is not a folder")):
+        assert run(monkeypatch, "predict", trained, tmp_path / "data", "-o", place) == 2
+        assert reason in capsys.readouterr().err.replace("\n", " ")
+
+
 def test_evaluate(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -176,8 +176,10 @@ def predict(
 ) -> None:
     """Label new images: a CSV file with path, label, confidence and a probability for each class."""
     from selftrain.console import Reporter
+    from selftrain.files import check_writable
     from selftrain.run import Run
 
+    check_writable(output)
     reporter = Reporter()
     predictions = Run(run, reporter).predict(images, strict=strict)
     predictions.save(output)

@@ -38,6 +38,19 @@ def replacing(path: Path) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
+def check_writable(path: Path) -> None:
+    """Refuse a file that cannot be written, before the work that is to fill it."""
+    try:
+        parent = next(folder for folder in path.absolute().parents if folder.exists())
+        reason = "it is a folder" if path.is_dir() else f"{parent} is not a folder" if not parent.is_dir() else ""
+        if not reason and not os.access(parent, os.W_OK):
+            reason = f"{parent} is read-only"
+    except OSError as error:
+        raise cannot_write(path, error) from None
+    if reason:
+        raise UserError(f"{path}: cannot be written ({reason}).")
+
+
 def cannot_write(path: Path, error: Exception) -> UserError:
     reason = getattr(error, "strerror", None) or (str(error).strip().splitlines() or [type(error).__name__])[0]
     return UserError(f"{path}: cannot be written ({reason}).")
