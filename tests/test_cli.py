@@ -166,6 +166,19 @@ def test_train_says_what_it_does(
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["photos-dst-fixmatch-seed0"]
 
 
+def test_train_asks_about_a_label_that_may_be_misspelt(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    data, labels = layout_3(tmp_path / "photos")
+    last = f"shots/{CLASSES[0]}/{CLASSES[0]}005.png"
+    labels.write_text(f"{labels.read_text()}{last},{CLASSES[0]}s\n")
+    words = [word for word in QUICK if word != "--quiet"]
+    assert run(monkeypatch, "train", data, "--labels", labels, *words) == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"a single image has the label '{CLASSES[0]}s'. Was '{CLASSES[0]}' meant?" in said
+
+
 def broken_csv(data: Path, text: str) -> Path:
     path = data / "labels.csv"
     path.write_text(text, encoding="utf-8")

@@ -35,6 +35,7 @@ from selftrain.data.sources import (
     corpus_from_arrays,
     load_corpus,
     names_dataset,
+    perhaps_misspelt,
     prepare,
 )
 from selftrain.data.split import Split, fold_splits, load_split, make_split, save_split
@@ -308,6 +309,8 @@ def load_data(settings: Settings, arrays: Any, test_arrays: Any, reporter: Repor
     if corpus.skipped:
         some = ", ".join(corpus.skipped[:3]) + (", ..." if len(corpus.skipped) > 3 else "")
         reporter.warn(f"left out {len(corpus.skipped)} images that cannot be read: {some} (--strict stops at them)")
+    for odd, usual in perhaps_misspelt(corpus) if data.labels else ():
+        reporter.warn(f"{data.labels}: a single image has the label {odd!r}. Was {usual!r} meant?")
     return corpus
 
 

@@ -17,6 +17,7 @@ from selftrain.data.sources import (
     corpus_from_arrays,
     load_corpus,
     load_test_set,
+    perhaps_misspelt,
 )
 from selftrain.errors import UserError
 
@@ -409,6 +410,14 @@ def test_test_images_in_a_file_of_their_own(tree: Path, tmp_path: Path) -> None:
         load_test_set("digits", ["a", "b"], test)
     with pytest.raises(UserError, match=r"gone\.csv: can't be read"):
         load_test_set(tree, ["a", "b"], tmp_path / "gone.csv")
+
+
+def test_labels_that_may_be_misspelt(tmp_path: Path) -> None:
+    labels = {"leaf": 3, "laef": 1, "root": 2, "roots": 2, "room1": 1, "room2": 2, "bud": 1}
+    rows = [f"{name}{i}.png,{name}" for name, count in labels.items() for i in range(count)]
+    tree = put(tmp_path / "tree", *(row.split(",")[0] for row in rows))
+    corpus = load_corpus(tree, labels=put_labels(tmp_path / "l.csv", *rows))
+    assert perhaps_misspelt(corpus) == [("laef", "leaf")]
 
 
 def test_wrong_test_sets(layout1: Path, tmp_path: Path) -> None:

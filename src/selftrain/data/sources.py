@@ -43,6 +43,7 @@ __all__ = [
     "load_corpus",
     "load_test_set",
     "names_dataset",
+    "perhaps_misspelt",
     "prepare",
 ]
 
@@ -433,6 +434,21 @@ def _check_alike(rows: Iterable[tuple[int, str, str]], file: Path) -> None:
                 f"{file}, line {line}: the label {label!r} is {known!r} (line {known_line}) but for capitals or "
                 f"spaces. Write both alike."
             )
+
+
+def perhaps_misspelt(corpus: Corpus) -> list[tuple[str, str]]:
+    """Classes with a single label whose names are nearly those of others: ``[("laef", "leaf")]``."""
+
+    def letters(name: str) -> str:
+        return "".join(c for c in name if not c.isdigit())  # room1 and room2 are both meant
+
+    counts = np.bincount(corpus.labels[corpus.labels >= 0], minlength=len(corpus.classes)).tolist()
+    usual = [name for name, count in zip(corpus.classes, counts, strict=True) if count > 1]
+    found = []
+    for name, count in zip(corpus.classes, counts, strict=True):
+        near = difflib.get_close_matches(name, usual, n=1, cutoff=0.75) if count == 1 else []
+        found += [(name, other) for other in near if letters(name) != letters(other)]
+    return found
 
 
 def _layout_csv(folder: Path, file: Path, tested: Path | None) -> tuple[tuple[str, ...], _Part, _Part | None]:
