@@ -494,7 +494,7 @@ def cache(
         for info in left:
             console.print(f"left alone, being in use or read-only: {info.folder}", soft_wrap=True)
         return
-    table = Table("name", "backbone", "pixels", "images", "views", "MB", "done", "last used")
+    table = Table("name", "backbone", "pixels", "images", "views", "MB", "done", "used, days ago")
     for info in list_caches(root):
         if name is None or info.folder.name.startswith(name):
             about = info.about
@@ -505,7 +505,7 @@ def cache(
                 *map(str, about.get("shape", "--")[:2]),
                 f"{info.bytes / 1e6:.1f}",
                 f"{100 * info.done:.0f}%",
-                f"{info.days:.1f} days ago",
+                f"{info.days:.1f}",
             )
     table.caption = str(root)
     console.print(table)
