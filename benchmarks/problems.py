@@ -82,9 +82,8 @@ def frozen_problem(
     spelling: str, *, batch: int = 32, unlabeled_batch: int = 64, rows: int = 10_000, classes: int = 100, **given: Any
 ) -> Problem:
     """Training on features of 1,280 numbers: psi 1280 -> 512, heads 1,024 wide."""
-    settings = make_settings(
-        "frozen", {"train.batch": batch, "train.unlabeled_batch": unlabeled_batch, "train.steps": 10_000, **given}
-    )
+    usual = {"train.batch": batch, "train.unlabeled_batch": unlabeled_batch, "train.steps": 10_000}
+    settings = make_settings("frozen", {**usual, "network.bottleneck": 512, **given})
     names = ("clean", "weak_1", "weak_2", "strong_1", "strong_2")
     features = np.random.default_rng(0).standard_normal((rows, 1, 1280), np.float32).astype(np.float16)
     kept = np.broadcast_to(features, (rows, len(names), 1280))

@@ -209,6 +209,7 @@ def settle(given: Mapping[str, Any], method: Method | None = None) -> tuple[Sett
     if method is not None and own:
         raise UserError(f"method.{next(iter(own))}: set it in the method that is given, {spell_method(method)}.")
     method = method or make_method(settings.method, settings.regime, own)
+    method.check_regime(settings.regime)
     return with_values(settings, {"method": spell_method(method)}), method
 
 

@@ -22,6 +22,12 @@ def dst(base_flows: dict[str, set[str]], *, twin: bool = False, worst: bool = Tr
 
 PLAIN = {"labeled": ONE, "unlabeled": ONE}
 DST = dst(PLAIN)
+PAPER = {
+    "worst (worst)": {"h_worst"},
+    "labeled (others)": ONE,
+    "unlabeled (others)": {"psi", "h_pseudo"},
+    "worst (others)": {"psi"},
+}
 
 FLOWS: dict[str, dict[str, set[str]]] = {
     "supervised": {"labeled": ONE},
@@ -86,12 +92,7 @@ FLOWS: dict[str, dict[str, set[str]]] = {
         "unlabeled_2": {"psi", "h_2"},
     },
     "dst(fixmatch(tau=0.2))": DST,
-    "dst(fixmatch(tau=0.2), preset=paper)": {
-        "worst (worst)": {"h_worst"},
-        "labeled (others)": ONE,
-        "unlabeled (others)": {"psi", "h_pseudo"},
-        "worst (others)": {"psi"},
-    },
+    "dst(fixmatch(tau=0.2), preset=paper)": PAPER,
     "dst(fixmatch(tau=0.2), preset=paper, optimiser=grl, ce_cap=5)": DST,
     "dst(fixmatch(tau=0.2), worst=false)": dst(PLAIN, worst=False),
     "dst(fixmatch(tau=0.2), pseudo_head=linear, worst_view=strong)": DST,
@@ -113,3 +114,11 @@ FLOWS: dict[str, dict[str, set[str]]] = {
     },
 }
 SPELLINGS = list(FLOWS)
+# The other bases in two turns: where state, ranks and precision matter, and gradient.
+IN_TURNS = {
+    f"dst({base}, preset=paper, ce_cap=5)": PAPER
+    for base in (
+        "pseudo_label(tau=0.2)", "uda(tau=0.2)", "dash(rho_min=2.5)", "flexmatch(tau=0.2)", "debiasmatch(tau=0.2)",
+        "mean_teacher", "noisy_student(students=1)",
+    )
+}  # fmt: skip

@@ -25,13 +25,16 @@ from selftrain.model import load_model
 from selftrain.network import evaluating
 from selftrain.options import field_help, field_types
 from selftrain.settings import REGIMES
-from tests.contract.spellings import FLOWS, SPELLINGS
+from tests.contract.spellings import FLOWS, IN_TURNS, SPELLINGS
 from tests.tiny import digits_loop, go_on, gradients
 
 
 @pytest.fixture(params=SPELLINGS)
 def method(request: pytest.FixtureRequest) -> Method:
     return make_method(request.param, "scratch")
+
+
+in_turns_too = pytest.mark.parametrize("method", [*SPELLINGS, *IN_TURNS], indirect=True)
 
 
 def test_every_method_is_in_the_suite() -> None:
@@ -51,11 +54,12 @@ def labeled_loss(model: torch.nn.Module, x: torch.Tensor, y: torch.Tensor) -> fl
 
 
 @pytest.mark.parametrize("regime", ["scratch", "frozen"])
-def test_it_trains(method: Method, regime: str) -> None:
-    if regime not in method.regimes:
+@pytest.mark.parametrize("spelling", SPELLINGS)
+def test_it_trains(spelling: str, regime: str) -> None:
+    """With the defaults of the regime in all that is not spelled."""
+    if regime == "frozen" and spelling == "rat":
         pytest.skip("not in this regime")
-    if regime == "frozen":
-        method = make_method(spell_method(method).replace("lam_rotation=0.5", "lam_rotation=0"), regime)
+    method = make_method(spelling, regime)
     steps = 80 // method.rounds
     loop, stream, x, y = digits_loop(method, regime=regime, steps=steps)
     before = labeled_loss(loop.predictor, x, y)
@@ -64,6 +68,7 @@ def test_it_trains(method: Method, regime: str) -> None:
     assert labeled_loss(loop.predictor, x, y) < 0.75 * before
 
 
+@in_turns_too
 def test_resuming_changes_nothing(method: Method) -> None:
     """Stopped in the middle (of the second round, where there are several), saved, loaded into a fresh run."""
     loop, stream, *_ = digits_loop(method, steps=6)
@@ -101,6 +106,7 @@ def test_small_problems(method: Method, problem: dict[str, Any]) -> None:
     assert np.isfinite(labeled_loss(loop.predictor, x, y))
 
 
+@in_turns_too
 def test_bfloat16(method: Method) -> None:
     loop, stream, x, y = digits_loop(method, steps=3, **{"train.precision": "bf16-mixed"})
     go_on(loop, stream, loop.steps)
@@ -118,10 +124,11 @@ def well_under_way(method: Method) -> tuple[Any, Any]:
     return loop, stream
 
 
+@in_turns_too
 def test_each_term_reaches_what_it_should_and_nothing_else(request: pytest.FixtureRequest, method: Method) -> None:
     loop, stream = well_under_way(method)
     batches = stream[loop.step]
-    expected = FLOWS[request.node.callspec.params["method"]]
+    expected = (FLOWS | IN_TURNS)[request.node.callspec.params["method"]]
     seen: dict[str, set[str]] = {}
     for turn in method.turns:
         torch.manual_seed(0)
@@ -254,16 +261,20 @@ def test_every_method_knows_its_regimes() -> None:
     for name, cls in METHODS.items():
         assert set(cls.regimes) <= set(REGIMES)
         for regime in set(REGIMES) - set(cls.regimes):
-            with pytest.raises(UserError, match=f"{name} does not run in the {regime} regime.*"):
+            why = f"{name} does not run in the {regime} regime: {cls.remarks[regime]}. It runs with --regime scratch"
+            with pytest.raises(UserError, match=why):
                 make_method(name, regime)
+            with pytest.raises(UserError, match=why):  # an object, too
+                selftrain.train((np.zeros((8, 4)), np.arange(8) % 2), method=cls(), regime=regime)
 
 
 @pytest.mark.parametrize("name", [n for n, c in METHODS.items() if not hasattr(c, "label") and n != "dst"])
 def test_what_dst_cannot_wrap_says_why(name: str) -> None:
-    with pytest.raises(UserError, match=f"dst cannot wrap '{name}': "):
-        make_method(f"dst({name})")
+    for regime in REGIMES:
+        with pytest.raises(UserError, match=f"dst cannot wrap '{name}': {METHODS[name].why_no_base}"):
+            make_method(f"dst({name})", regime)
 
 
 def test_dst_cannot_wrap_itself() -> None:
-    with pytest.raises(UserError, match="dst cannot wrap 'dst'"):
+    with pytest.raises(UserError, match="dst cannot wrap 'dst': it has a pseudo head already"):
         make_method("dst(dst(fixmatch))")

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from tests.contract.spellings import SPELLINGS
+from tests.contract.spellings import IN_TURNS, SPELLINGS
 from tests.tiny import SAME_ON_ANY_RANKS, trajectory
 
 pytestmark = pytest.mark.timeout(900)  # as in test_runs.py
@@ -21,7 +21,7 @@ def found(two_ranks: Path) -> dict[str, Any]:
     return json.loads((two_ranks / "found.json").read_text())  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize("text", SPELLINGS)
+@pytest.mark.parametrize("text", [*SPELLINGS, *IN_TURNS])
 def test_two_ranks_stay_in_sync(found: dict[str, Any], text: str) -> None:
     assert found[text] == {"differ": [], "moved": True}
 

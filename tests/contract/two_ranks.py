@@ -17,7 +17,7 @@ from selftrain.methods import make_method  # noqa: E402
 from selftrain.methods.flexmatch import LearningStatus  # noqa: E402
 from selftrain.shared_norm import SharedNorm  # noqa: E402
 from tests.contract.runs_of_two_ranks import whole_runs  # noqa: E402
-from tests.contract.spellings import SPELLINGS  # noqa: E402
+from tests.contract.spellings import IN_TURNS, SPELLINGS  # noqa: E402
 from tests.tiny import SAME_ON_ANY_RANKS, digits_loop, go_on, trajectory  # noqa: E402
 
 
@@ -33,7 +33,7 @@ def differing(net: torch.nn.Module) -> list[str]:
 
 def every_method() -> dict[str, object]:
     found: dict[str, object] = {}
-    for text in SPELLINGS:
+    for text in (*SPELLINGS, *IN_TURNS):
         loop, stream, *_ = digits_loop(make_method(text), steps=4)
         assert ranks() == 2
         assert len(stream[0][0]) == 8, "each rank has its half of the batch"

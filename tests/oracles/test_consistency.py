@@ -387,6 +387,10 @@ def test_a_transformation_by_nothing_changes_nothing() -> None:
     x = torch.randn(3, 2, 5, 4)
     still = transform(x, (torch.zeros(3, 6), torch.zeros(3, 4), torch.zeros_like(x)))
     torch.testing.assert_close(still, x, rtol=1e-4, atol=1e-5)
+    large = torch.randn(1, 3, 224, 224)
+    with torch.autocast("cpu", torch.bfloat16):  # whose eight bits cannot tell the columns of a photo apart
+        still = transform(large, (torch.zeros(1, 6), torch.zeros(1, 6), torch.zeros_like(large)))
+    torch.testing.assert_close(still, large, rtol=1e-3, atol=1e-3)
 
 
 def test_transformations_by_hand() -> None:

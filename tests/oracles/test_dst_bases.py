@@ -22,6 +22,7 @@ from selftrain.methods import (
     MeanTeacher,
     Method,
     NoisyStudent,
+    PseudoLabel,
     SelfTraining,
 )
 from selftrain.methods.dash import LabeledLoss
@@ -55,6 +56,7 @@ BASES: dict[str, SelfTraining] = {
     "dash, hard": Dash(lam=0.7, rho_min=1.02, hard=True),
     "debiasmatch": DebiasMatch(tau=0.36, lam=0.7, kappa=0.4, m=0.9),
     "flexmatch": FlexMatch(tau=0.38, lam=0.7, warmup=False),
+    "pseudo_label": PseudoLabel(tau=0.36, lam=0.7, ramp=0.8),
 }
 every_base = pytest.mark.parametrize("name", [*BASES, "dividemix"])
 one_network = pytest.mark.parametrize("name", list(BASES))
@@ -135,6 +137,9 @@ def reference(name: str, net: Network, u: Unlabeled, h_pseudo: nn.Module) -> Ref
         keep, y = debiased.amax(1) >= 0.36, debiased.argmax(1)
         margin = torch.softmax(p_s.log() + 0.4 * q.log(), 1)
         return Reference(y, keep, 0.7 * (cross(one_hot(y, K), margin) * keep).sum() / n)
+    if name == "pseudo_label":  # both on the weak view; 50 of the 80 steps of its ramp are done
+        keep, own = p_w.amax(1) >= 0.36, p_of(through(net.psi, h_pseudo), u.weak)
+        return Reference(p_w.argmax(1), keep, 0.7 * 50 / 80 * (cross(one_hot(p_w.argmax(1), K), own) * keep).sum() / n)
     assert name == "flexmatch"
     y = p_w.argmax(1)
     beta = torch.tensor([10, 20, 5, 5])[y] / 20

@@ -125,7 +125,9 @@ def test_pseudo_label_gradient_on_the_logits() -> None:
     assert 0 < int(f_hat.keep.sum()) < 6
 
 
-@pytest.mark.parametrize("method", [FixMatch(tau=1.0), PseudoLabel(tau=1.0), FixMatch(lam=0.0, tau=0.0)])
+@pytest.mark.parametrize(
+    "method", [FixMatch(tau=1.0), PseudoLabel(tau=1.0), FixMatch(lam=0.0, tau=0.0), PseudoLabel(lam=0.0, tau=0.0)]
+)
 def test_without_pseudo_labels_it_is_supervised(method: FixMatch | PseudoLabel) -> None:
     labeled, unlabeled = tiny_batch()
     net = tiny_net(method).eval()

@@ -46,7 +46,9 @@ def make_method(text: str, regime: str = "scratch", overrides: Mapping[str, Any]
     spelling = parse(text)
     for path, value in (overrides or {}).items():
         override(spelling, path.split("."), value, f"method.{path}={value}")
-    return build(spelling, METHODS, regime)
+    method = build(spelling, METHODS, regime)
+    method.check_regime(regime)
+    return method
 
 
 def spell_method(method: Method, regime: str | None = None) -> str:

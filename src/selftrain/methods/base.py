@@ -94,6 +94,15 @@ class Method:
             if field.name in ("m", "tau") and value > 1:
                 raise UserError(f"{self.name}.{field.name}={value}: expected a number from 0 to 1.")
 
+    def check_regime(self, regime: str) -> None:
+        """Refuse a regime in which the method makes no sense."""
+        if regime not in self.regimes:
+            why = f": {self.remarks[regime]}" if regime in self.remarks else ""
+            raise UserError(
+                f"--method: {self.name} does not run in the {regime} regime{why}. It runs with "
+                f"{' or '.join(f'--regime {one}' for one in self.regimes)}."
+            )
+
     @property
     def views(self) -> Views:
         """The views the objective reads, and which of them carry gradient."""
@@ -216,6 +225,10 @@ class Wrapper(Method):
         if not (hasattr(self.base, "label") and hasattr(self.base, "imitate")):
             raise UserError(f"{self.name} cannot wrap {self.base.name!r}: {self.base.why_no_base}.")
         super().__post_init__()
+
+    def check_regime(self, regime: str) -> None:
+        super().check_regime(regime)
+        self.base.check_regime(regime)
 
     @property
     def rounds(self) -> int:

@@ -34,6 +34,7 @@ class DST(Wrapper):
 
     name: ClassVar[str] = "dst"
     reference: ClassVar[str] = "Chen et al., NeurIPS 2022"
+    why_no_base: ClassVar[str] = "it has a pseudo head already"
     defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "scratch": {"eta": 0.3, "warmup": 0.1, "worst_layers": 3},
         "finetune": {"width": 2048},

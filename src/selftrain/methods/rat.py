@@ -27,7 +27,8 @@ def transform(x: Tensor, phi: Phi) -> Tensor:
     """noise(colour(affine(x))); the identity where phi is 0."""
     affine, colour, noise = phi
     identity = torch.eye(2, 3, dtype=x.dtype, device=x.device)
-    grid = F.affine_grid(identity + affine.view(-1, 2, 3), list(x.shape), align_corners=False)
+    with torch.autocast(x.device.type, enabled=False):  # where half precision would misplace pixels
+        grid = F.affine_grid(identity + affine.view(-1, 2, 3), list(x.shape), align_corners=False)
     x = F.grid_sample(x, grid, mode="bilinear", padding_mode="reflection", align_corners=False)
     gain, shift = colour[..., None, None].chunk(2, dim=1)
     return x * (1 + gain) + shift + noise

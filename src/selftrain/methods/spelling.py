@@ -122,8 +122,6 @@ def build(spelling: Spelling, methods: Mapping[str, type[Method]], regime: str) 
     }
     if "base" in field_types(cls) and "base" not in given:
         raise UserError(f"--method: {cls.name} wraps another method; write for example '{cls.name}(fixmatch)'.")
-    if regime not in cls.regimes:
-        raise UserError(f"--method: {cls.name} does not run in the {regime} regime, only in {', '.join(cls.regimes)}.")
     return cls(**{**cls.regime_defaults(regime, given), **given})
 
 
