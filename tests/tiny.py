@@ -148,7 +148,7 @@ def digits_loop(
     net = Network(Classifier(psi, nn.Linear(psi.dim, len(labels))), task)
     method.setup(net)
     if settings.train.strategy == "fsdp" and fabric.world_size > 1:
-        add_average(net, method, settings.optim.ema)
+        add_average(net, method, settings.optim)
         shard_backbones(net, fabric.device)
     stream = Stream(
         views[0], target[known], views[1], method.views, batch=batch, unlabeled_batch=2 * batch, seed=seed,

@@ -6,7 +6,7 @@ Knows nothing of the equations: a method asks for modules in its ``setup`` and f
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, TypeVar
@@ -138,25 +138,32 @@ class Average(nn.Module):
 
     _followed: tuple[nn.Module, _Found, _Found, _Found, _Found] | None
 
-    def __init__(self, module: nn.Module, decay: float):
+    def __init__(self, module: nn.Module, decay: float, buffers: str = "copied"):
         super().__init__()
         self.module = copy.deepcopy(module).requires_grad_(False)
         self.decay = decay
+        self.of_buffers = buffers
         self._followed = None  # the source, and where tensors lie in both
 
     @torch.no_grad()
     def update(self, source: nn.Module, t: int) -> None:
-        """Follow ``source`` after optimiser step t = 0, 1, ...; m_t = min(m, 1 - 1/(t + 1)). Buffers are copied."""
+        """Follow ``source`` after optimiser step t = 0, 1, ...; m_t = min(m, 1 - 1/(t + 1)). Buffers are copied, or
+        averaged where that is asked for, but for counts."""
         m = min(self.decay, 1 - 1 / (t + 1))
         if self._followed is None or self._followed[0] is not source:
-            both = list(self.module.modules()), list(source.modules())
-            parameters, new_parameters = (_Found(one._parameters for one in modules) for modules in both)
-            buffers, new_buffers = (_Found(one._buffers for one in modules) for modules in both)
-            self._followed = source, parameters, buffers, new_parameters, new_buffers
-        _, parameters, buffers, new_parameters, new_buffers = self._followed
-        torch._foreach_lerp_(parameters.now(), new_parameters.now(), 1 - m)
-        if buffers.places:
-            torch._foreach_copy_(buffers.now(), new_buffers.now())
+            kinds = ((root, of) for of in (self._averaged, self._copied) for root in (self.module, source))
+            mine, new, copies, originals = (_Found(root, of) for root, of in kinds)
+            self._followed = source, mine, new, copies, originals
+        _, mine, new, copies, originals = self._followed
+        torch._foreach_lerp_(mine.now(), new.now(), 1 - m)
+        if copies.places:
+            torch._foreach_copy_(copies.now(), originals.now())
+
+    def _averaged(self, x: Tensor) -> bool:
+        return isinstance(x, nn.Parameter) or (self.of_buffers == "averaged" and x.is_floating_point())
+
+    def _copied(self, x: Tensor) -> bool:
+        return not self._averaged(x)
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_followed": None}  # a copy of this is not to carry the source along
@@ -167,11 +174,12 @@ class Average(nn.Module):
 
 
 class _Found:
-    """Where tensors lie, each once. As long as no module is replaced, what is there now is found much more quickly than
-    by names."""
+    """Where tensors of a kind lie, each once. As long as no module is replaced, what is there now is found much more
+    quickly than by names."""
 
-    def __init__(self, tables: Iterable[Mapping[str, Tensor | None]]):
-        found = {id(x): (table, name) for table in tables for name, x in table.items() if x is not None}
+    def __init__(self, root: nn.Module, kind: Callable[[Tensor], bool]):
+        tables: Iterable[Any] = (t for module in root.modules() for t in (module._parameters, module._buffers))
+        found = {id(x): (table, name) for table in tables for name, x in table.items() if x is not None and kind(x)}
         self.places: list[tuple[Mapping[str, Any], str]] = list(found.values())
         self.shared = any(hasattr(table[name], "to_local") for table, name in self.places)
 

@@ -132,6 +132,8 @@ class OptimSettings:
     """largest norm of the gradient; 0 for no clipping"""
     ema: float = UNSET
     """decay of the weight average that is evaluated and saved; 0: the last weights themselves"""
+    ema_buffers: Literal["copied", "averaged"] = "copied"
+    """running statistics of the weight average: those of the newest weights, or averaged like them"""
 
 
 @dataclass(frozen=True)

@@ -357,7 +357,7 @@ class _Training:
         if train.channels_last:
             self.net = self.net.to(memory_format=torch.channels_last)
         if train.strategy == "fsdp" and fabric.world_size > 1:
-            add_average(self.net, method, self.settings.optim.ema)
+            add_average(self.net, method, self.settings.optim)
             shard_backbones(self.net, fabric.device)
         self.stream = Stream(
             self.inputs.views(split.labeled),

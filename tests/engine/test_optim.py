@@ -52,23 +52,25 @@ def test_an_average_is_not_optimised() -> None:
     assert len(trained) == len(list(net.classifier.parameters()))
 
 
-def test_average_by_hand() -> None:
+@pytest.mark.parametrize("buffers", ["copied", "averaged"])
+def test_average_by_hand(buffers: str) -> None:
     from selftrain.network import Average
 
     net = tiny_net(Supervised())
     model = net.classifier
-    average = Average(model, 0.75)
-    expected = model.h.weight.detach().clone()
+    average = Average(model, 0.75, buffers)
+    norm, its_norm = (one.psi.backbone.layers[1] for one in (model, average.module))  # type: ignore[union-attr,index]
+    expected, mean = model.h.weight.detach().clone(), norm.running_mean.clone()
     for t in range(8):
         with torch.no_grad():
             model.h.weight.add_(1.0)
-            model.psi.backbone.layers[1].running_mean.add_(1.0)  # type: ignore[index,union-attr]
+            norm.running_mean.add_(1.0)
+            norm.num_batches_tracked.add_(1)
         average.update(model, t)
         m = min(0.75, 1 - 1 / (t + 1))
         expected = m * expected + (1 - m) * model.h.weight.detach()
+        mean = m * mean + (1 - m) * norm.running_mean
     torch.testing.assert_close(average.module.h.weight, expected)  # type: ignore[union-attr]
-    torch.testing.assert_close(
-        average.module.psi.backbone.layers[1].running_mean,  # type: ignore[union-attr,index]
-        model.psi.backbone.layers[1].running_mean,  # type: ignore[index,union-attr]
-    )
+    torch.testing.assert_close(its_norm.running_mean, mean if buffers == "averaged" else norm.running_mean)
+    assert its_norm.num_batches_tracked == norm.num_batches_tracked == 8
     assert all(p.grad is None and not p.requires_grad for p in average.parameters())

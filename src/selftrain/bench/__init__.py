@@ -48,11 +48,14 @@ def _study(about: str, *rows: Row) -> Bench:
     return Bench(f"defaults of the frozen regime: {about}", FOLDERS, rows, FROZEN)
 
 
-def _thresholds() -> Iterator[Row]:
+def _thresholds(**same: Any) -> Iterator[Row]:
+    """FixMatch and DST at each threshold; ``same``: further options of FixMatch, alone and inside DST."""
     for tau in (0.7, 0.8, 0.9, 0.95):
         for method in ("fixmatch", NO_WORST, DST):
-            setting = {"method.tau" if method == "fixmatch" else "method.base.tau": tau}
-            yield Row(method, {} if tau == usual_values(FixMatch, "frozen")["tau"] else setting, f"{method}, tau {tau}")
+            own = {} if tau == usual_values(FixMatch, "frozen")["tau"] else {"tau": tau}
+            inside = "method." if method == "fixmatch" else "method.base."
+            options = {inside + name: value for name, value in {**own, **same}.items()}
+            yield Row(method, options, f"{method}, tau {tau}")
 
 
 # Held-out labels come on top of those that are trained on, as many as a class can spare; no test image is looked at.
@@ -189,6 +192,7 @@ BENCHES: dict[str, Bench] = {
     **PAPER,
     **CPU,
     "study/tau": _study("the threshold", Row("supervised"), *_thresholds()),
+    "study/tau-plain": _study("the threshold, without a labeled loss on strong views", *_thresholds(w_strong=0.0)),
     "study/preset": _study(
         "the paper's equations and its authors' released code",
         Row(DST, label="released"),

@@ -24,7 +24,7 @@ from selftrain.engine.sharding import optimizer_shared_out, sharded_names, share
 from selftrain.errors import DivergedError
 from selftrain.methods.base import Losses, Method
 from selftrain.network import Average, Network, running_statistics
-from selftrain.settings import Settings
+from selftrain.settings import OptimSettings, Settings
 from selftrain.shared_norm import SharedNorm
 
 
@@ -66,7 +66,7 @@ class Loop:
     def __post_init__(self) -> None:
         self.objective, *self.optimizers = self.fabric.setup(Objective(self.method, self.net), *self.optimizers)
         self._source = self.method.predictor(self.net)
-        add_average(self.net, self.method, self.settings.optim.ema)
+        add_average(self.net, self.method, self.settings.optim)
         if self.method.rounds > 1:
             self.net.remember()
         self._shares_norm = self.fabric.world_size > 1 and self.settings.network.sync_bn
@@ -173,10 +173,10 @@ class Loop:
             observer.load_state_dict(saved)
 
 
-def add_average(net: Network, method: Method, decay: float) -> None:
+def add_average(net: Network, method: Method, optim: OptimSettings) -> None:
     """A weight average of what is evaluated, beside it, where one is wanted and not there yet."""
-    if decay and not method.averaged and "average" not in net.parts:
-        net.parts["average"] = Average(method.predictor(net), decay).to(net.step.device)
+    if optim.ema and not method.averaged and "average" not in net.parts:
+        net.parts["average"] = Average(method.predictor(net), optim.ema, optim.ema_buffers).to(net.step.device)
 
 
 def seed_step(seed: int, step: int, rank: int, device: torch.device) -> None:

@@ -40,6 +40,8 @@ class MeanTeacher(SelfTraining):
     """of the squared error over classes; lambda means K times more with class_sum"""
     teacher_mode: Literal["train", "eval"] = "train"
     """the teacher with dropout and batch statistics (original), or as in evaluation"""
+    buffers: Literal["copied", "averaged"] = "copied"
+    """running statistics of the teacher: those of the student, or their average"""
 
     @property
     def averaged(self) -> bool:
@@ -50,7 +52,7 @@ class MeanTeacher(SelfTraining):
         return Views(labeled_views(self.w_strong), unlabeled=("weak", "weak_2"), gradient=("weak",))
 
     def setup(self, net: Network) -> None:
-        net.parts["teacher"] = Average(net.classifier, self.m)
+        net.parts["teacher"] = Average(net.classifier, self.m, self.buffers)
 
     def teacher(self, net: Network) -> Classifier:
         module = net.part("teacher", Average).module
