@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 import selftrain
 from selftrain.data.cache import PIECES, list_caches
@@ -185,6 +186,33 @@ def test_prediction_uses_the_cache_of_the_run(tmp_path: Path, data: Path, monkey
     run.predict(data / "train")
     assert len(list_caches(tmp_path / "own" / "features")) == before + 1
     assert caches() == []
+    shutil.rmtree(tmp_path / "own")
+    (tmp_path / "own").touch()  # as on another machine: nothing can be kept there
+    assert len(selftrain.Run(run.folder).predict(data / "test")) > 0
+    assert len(caches()) == 1
+
+
+def test_other_pictures_of_the_same_name_size_and_time_are_others(tmp_path: Path, data: Path) -> None:
+    run = frozen(data, tmp_path / "run", labels_per_class=2, size=32)
+    answers = []
+    for day, shade in (("monday", 0), ("tuesday", 255)):
+        (tmp_path / day).mkdir()
+        Image.new("RGB", (40, 40), (shade, 0, 255 - shade)).save(tmp_path / day / "frame.bmp")
+        os.utime(tmp_path / day / "frame.bmp", ns=(1, 1))
+        answers.append(run.predict(tmp_path / day).probabilities)
+    assert not np.array_equal(*answers)
+
+
+def test_test_pictures_may_go_once_their_features_are_there(tmp_path: Path, data: Path) -> None:
+    seen = []
+
+    def watch(row: dict[str, Any]) -> None:
+        shutil.rmtree(data / "test", ignore_errors=True)
+        seen.append(row["accuracy"])
+
+    frozen(data, tmp_path / "run", labels_per_class=2, size=32, watch=watch)
+    assert len(seen) == 3
+    assert None not in seen
 
 
 def test_features_want_something_below_the_heads_that_learns(tmp_path: Path) -> None:

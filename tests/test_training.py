@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -212,6 +213,37 @@ def test_resume_notices_changed_data(tmp_path: Path) -> None:
     next((data / "train" / "ant").iterdir()).unlink()
     with pytest.raises(UserError, match="changed since this run was started"):
         quick(data, tmp_path / "run", labels_per_class=2, resume=True)
+
+
+def test_resume_notices_other_pictures_of_the_same_names(tmp_path: Path) -> None:
+    data = layout_2(tmp_path / "data")
+    quick(data, tmp_path / "run", labels_per_class=2)
+    shutil.copytree(data, tmp_path / "copy", copy_function=shutil.copyfile)
+    quick(tmp_path / "copy", tmp_path / "run", labels_per_class=2, resume=True)  # wherever they lie, however old
+    ant, bee = sorted((data / "train" / "ant").iterdir())[0], sorted((data / "train" / "bee").iterdir())[0]
+    content = ant.read_bytes()
+    ant.write_bytes(bee.read_bytes())
+    bee.write_bytes(content)
+    with pytest.raises(UserError, match="train images of the same names are others, or were edited"):
+        quick(data, tmp_path / "run", labels_per_class=2, resume=True)
+
+
+def test_one_process_a_run_folder(tmp_path: Path) -> None:
+    data = layout_2(tmp_path / "data")
+    inside: list[str] = []
+
+    def watch(row: dict[str, Any]) -> None:
+        for resume in (True, False):
+            with pytest.raises(UserError) as error:
+                quick(data, tmp_path / "run", labels_per_class=2, resume=resume)
+            inside.append(str(error.value))
+
+    run = quick(data, tmp_path / "run", labels_per_class=2, watch=watch)
+    assert "another process is training there" in inside[0]
+    assert "exists already" in inside[1]
+    assert not (run.folder / ".lock").exists()
+    (run.folder / ".lock").touch()  # as a kill leaves it
+    quick(data, tmp_path / "run", labels_per_class=2, resume=True)
 
 
 def test_a_finished_run_resumes_to_itself(tmp_path: Path) -> None:

@@ -147,6 +147,7 @@ class FrozenInputs:
         self.extractor = Extractor(make_encoder(self.card, backbone), self.card, data, device, reporter)
         self.names = view_names(data.weak_views, data.strong_views)
         self.features = self.extractor.features(corpus.images, self.names, flip=_flip(settings, corpus))
+        self._clean: tuple[Images, np.ndarray] | None = None
         torch.manual_seed(settings.seed)
         self.classifier = make_classifier(self.card, UnitFeatures(backbone.dim, network.unit_features))
 
@@ -154,7 +155,9 @@ class FrozenInputs:
         return FeatureViews(self.features, self.names, rows)
 
     def clean(self, images: Images, batch: int, rows: slice = slice(None)) -> Iterable[Tensor]:
-        return feature_batches(self.extractor.features(images, ("clean",))[rows], batch)
+        if self._clean is None or self._clean[0] is not images:  # asked for at every evaluation, looked up once
+            self._clean = images, self.extractor.features(images, ("clean",))
+        return feature_batches(self._clean[1][rows], batch)
 
     def clean_pool(self, rows: np.ndarray, batch: int) -> Iterable[Tensor]:
         return (part for some in _parts(rows, batch) for part in feature_batches(self.features[some], batch))

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 CONFIG, SPLIT, METRICS, RESULTS, LOG = "config.yaml", "split.json", "metrics.jsonl", "results.json", "log.txt"
 CHECKPOINTS, MODEL = "checkpoints", "model"
 OUTPUTS, REFERENCE = "outputs.npz", "reference.json"
+LOCK = ".lock"  # there while a process trains
 
 
 class Run:
@@ -67,9 +68,11 @@ class Run:
 
     @cached_property
     def predictor(self) -> Predictor:
+        from selftrain.data.cache import can_be_kept
         from selftrain.predict import Predictor
 
-        return Predictor(self.folder / MODEL, self.reporter, cache=self.config.get("data", {}).get("cache"))
+        own = self.config.get("data", {}).get("cache")  # of no use on another machine, perhaps
+        return Predictor(self.folder / MODEL, self.reporter, cache=own if own and can_be_kept(Path(own)) else None)
 
     def predict(self, images: Any, *, strict: bool = False) -> Predictions:
         """Class and probabilities of new pictures: a folder, a file, or a NumPy array."""

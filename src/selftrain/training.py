@@ -12,7 +12,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import FrameType
@@ -20,6 +20,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from filelock import FileLock, Timeout
 from lightning_fabric import Fabric
 from torch import nn
 
@@ -61,7 +62,7 @@ from selftrain.model import save_model
 from selftrain.network import Classifier, Committee, Network, Task
 from selftrain.options import flatten
 from selftrain.outputs import evaluated_outputs, never_predicted, pool_outputs, save_outputs
-from selftrain.run import CHECKPOINTS, CONFIG, LOG, METRICS, MODEL, OUTPUTS, RESULTS, SPLIT, Run
+from selftrain.run import CHECKPOINTS, CONFIG, LOCK, LOG, METRICS, MODEL, OUTPUTS, RESULTS, SPLIT, Run
 from selftrain.settings import Settings, dump_settings, make_settings, read_config, settings_hash, with_values
 
 
@@ -240,7 +241,8 @@ def absolute_path(path: Any) -> str | None:
 def _check_free(folder: Path) -> None:
     """Where a run cannot be written is better said before hours of work."""
     try:
-        taken = folder.is_symlink() or (folder.exists() and (not folder.is_dir() or any(folder.iterdir())))
+        inside = {path.name for path in folder.iterdir()} - {LOCK} if folder.is_dir() else set()
+        taken = folder.is_symlink() or (folder.exists() and not folder.is_dir()) or bool(inside)
         parent = next(path for path in (folder, *folder.absolute().parents) if path.exists())
         writable = parent.is_dir() and os.access(parent, os.W_OK)
     except OSError as error:
@@ -251,6 +253,30 @@ def _check_free(folder: Path) -> None:
         )
     if not writable:
         raise UserError(f"--out {folder}: cannot be made, {parent} is not a folder that can be written to.")
+
+
+@contextmanager
+def _alone(folder: Path, resume: bool) -> Iterator[None]:
+    """Inside, the run folder is there and no other process trains in it; the lock of a killed one is free at once."""
+    if not resume:
+        _check_free(folder)  # again: what came before may have taken long
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--out {folder}: cannot be made ({error.strerror}).") from None
+    lock = FileLock(folder / LOCK)
+    try:
+        lock.acquire(timeout=0)
+    except Timeout:
+        raise UserError(f"--out {folder}: another process is training there. Wait for it, or choose another.") from None
+    except (OSError, NotImplementedError):
+        pass  # some network disks know no locks
+    try:
+        yield
+    finally:
+        with suppress(OSError):
+            (folder / LOCK).unlink(missing_ok=True)
+        lock.release()
 
 
 def _resumable(folder: Path | None) -> Path:
@@ -271,7 +297,7 @@ def _unchanged(saved: dict[str, Any], given: Mapping[str, Any], folder: Path, me
     started = make_settings(saved["regime"], saved)
     before, now = flatten(asdict(started)), flatten(asdict(asked))
     free = ("data.workers", "train.threads", "train.devices", "train.strategy", "train.logger", "train.folds",
-            "data.root", "data.path", "data.labels", "data.unlabeled")  # fmt: skip
+            "data.root", "data.path", "data.labels", "data.unlabeled", "data.cache")  # fmt: skip
     for name in before:
         if before[name] != now[name] and name not in free:
             raise UserError(
@@ -462,6 +488,15 @@ class _Training:
             )
         first = self.fabric.is_global_zero  # which alone writes
         folder = from_first(folder or _free_folder(f"{self.corpus.name}-{name}-seed{settings.seed}"))
+        with _alone(folder, resume) if first else nullcontext():
+            self._take_all_steps(loop, folder, name, workers, watch)
+        return Run(folder, self.reporter)
+
+    def _take_all_steps(
+        self, loop: Loop, folder: Path, name: str, workers: int, watch: Callable[[dict[str, Any]], None] | None
+    ) -> None:
+        """Train to the end and write down what comes of it."""
+        settings, device, first = self.settings, self.fabric.device, self.fabric.is_global_zero
         with (
             _stops_between_steps(loop),
             self.reporter.progress("training", loop.steps, "steps", start=loop.step) as bar,
@@ -522,7 +557,6 @@ class _Training:
         if first:
             self._close(folder, loop, name, outputs)
         from_first(None)  # until everything is written
-        return Run(folder, self.reporter)
 
     def _close(self, folder: Path, loop: Loop, name: str, outputs: dict[str, Any]) -> None:
         """Write the model and the results."""
@@ -546,10 +580,6 @@ class _Training:
 
     def _open(self, folder: Path, loop: Loop) -> None:
         """Write what is known before the first step; metrics are those of the checkpoint, whatever a kill left."""
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UserError(f"--out {folder}: cannot be made ({error.strerror}).") from None
         write_text(folder / CONFIG, dump_settings(self.settings))
         save_split(self.split, self.corpus, folder / SPLIT)
         lines = [json.dumps(as_json(row), allow_nan=False) + "\n" for row in loop.rows]

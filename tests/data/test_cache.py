@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from filelock import FileLock
 
-from selftrain.data.cache import ABOUT, ARRAY, LOCK, PIECES, cached_array, clear_caches, list_caches
+from selftrain.data.cache import ABOUT, ARRAY, LOCK, PIECES, cache_root, cached_array, clear_caches, list_caches
 from selftrain.errors import UserError
 
 SHAPE = (50, 3, 4)
@@ -185,6 +185,33 @@ def test_list_and_clear(tmp_path: Path) -> None:
     assert len(list_caches(tmp_path)) == 1
     assert len(clear_caches(tmp_path)[0]) == 1
     assert list_caches(tmp_path) == []
+
+
+def test_what_is_not_ours_is_neither_listed_nor_deleted(tmp_path: Path) -> None:
+    cached(tmp_path, value)
+    foreign = tmp_path / "mine" / ABOUT
+    inside = only_folder(tmp_path) / "thesis.txt"
+    foreign.parent.mkdir()
+    for file in (foreign, inside):
+        file.write_text("years of work")
+    assert len(clear_caches(tmp_path)[0]) == 1
+    assert list_caches(tmp_path) == []
+    assert foreign.read_text() == inside.read_text() == "years of work"
+
+
+def test_an_empty_variable_is_none_at_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SELFTRAIN_CACHE", "")
+    monkeypatch.setenv("XDG_CACHE_HOME", "")
+    assert cache_root() == Path.home() / ".cache" / "selftrain"
+
+
+def test_files_of_another_user_are_read_if_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cached(tmp_path, value)
+    theirs = {str(only_folder(tmp_path) / name) for name in (ARRAY, PIECES, ABOUT, LOCK)}
+    access = os.access
+    monkeypatch.setattr("selftrain.data.cache.os.access", lambda p, mode: str(p) not in theirs and access(p, mode))
+    monkeypatch.setattr("selftrain.data.cache.FileLock", None)
+    assert np.array_equal(cached(tmp_path, None), value(0, 50))
 
 
 @pytest.mark.parametrize("text", ["{}", "[]", "{", None])

@@ -122,8 +122,12 @@ def test_fingerprint_changes_with_the_pictures(tmp_path: Path) -> None:
     before = fingerprint(FileImages(data / "train", names))
     assert fingerprint(FileImages(data / "train", names)) == before
     assert fingerprint(FileImages(data / "train", names[:1])) != before
+    as_copied = fingerprint(FileImages(data / "train", names), times=False)
     os.utime(data / "train" / names[0], ns=(1, 1))
     assert fingerprint(FileImages(data / "train", names)) != before
+    assert fingerprint(FileImages(data / "train", names), times=False) == as_copied
+    with pytest.raises(UserError, match=r"gone.png: cannot be read \(no such file"):
+        fingerprint(FileImages(data / "train", ["gone.png"]))
     pixels = np.zeros((2, 8, 8), np.uint8)
     one = fingerprint(ArrayImages(pixels))
     pixels[0, 0, 0] = 1

@@ -11,8 +11,8 @@ import pytest
 from PIL import Image
 
 import selftrain
-from selftrain.data.features import fingerprint
 from selftrain.data.hub import HubImages, HubName
+from selftrain.data.images import fingerprint
 from selftrain.data.sources import absolute, load_corpus, load_test_set
 from selftrain.errors import UserError
 

@@ -18,8 +18,7 @@ import selftrain
 import selftrain.training
 from selftrain.console import Reporter
 from selftrain.data import shards
-from selftrain.data.features import fingerprint
-from selftrain.data.images import Images, JoinedImages
+from selftrain.data.images import Images, JoinedImages, fingerprint
 from selftrain.data.shards import ShardImages, find_shards, load_shards
 from selftrain.data.sources import load_corpus, load_test_set, prepare
 from selftrain.data.split import load_split, make_split, save_split

@@ -13,6 +13,7 @@ import errno
 import hashlib
 import json
 import os
+import re
 import shutil
 import time
 import zlib
@@ -32,6 +33,7 @@ from selftrain.errors import UserError
 from selftrain.files import write_json
 
 ARRAY, PIECES, ABOUT, LOCK = "array.bin", "pieces.bin", "about.json", "lock"
+NAME = 24  # hexadecimal digits of the hash that name a cache's folder
 VERIFIED_IN_FULL = 1 << 28  # bytes; of a larger finished cache a sample of the pieces is verified
 
 
@@ -39,9 +41,15 @@ def cache_root(given: str | None = None) -> Path:
     """Where caches are: as given, else ``$SELFTRAIN_CACHE``, else the user's cache folder."""
     if given:
         return Path(given).expanduser()
-    if "SELFTRAIN_CACHE" in os.environ:
-        return Path(os.environ["SELFTRAIN_CACHE"]).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME", "~/.cache")).expanduser() / "selftrain"
+    if own := os.environ.get("SELFTRAIN_CACHE"):
+        return Path(own).expanduser()
+    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "selftrain"
+
+
+def can_be_kept(root: Path) -> bool:
+    """Whether caches can be made there."""
+    there = next(folder for folder in (root, *root.absolute().parents) if folder.exists())
+    return there.is_dir() and os.access(there, os.W_OK)
 
 
 def cached_array(
@@ -64,15 +72,15 @@ def cached_array(
     reporter = reporter or Reporter(quiet=True)
     about = {**about, "shape": list(shape), "dtype": dtype, "piece": piece}
     key = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()
-    folder = root / key[:24]
+    folder = root / key[:NAME]
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(
             f"cache {root}: cannot be written ({error.strerror}). Set another with SELFTRAIN_CACHE."
         ) from None
-    if not os.access(folder, os.W_OK):  # another user's, or on a disk that is read-only: of use if it is whole
-        return _whole(folder, key, about, shape, np.dtype(dtype), piece, reporter)
+    if not _ours(folder):  # another user's, or on a disk that is read-only: of use if it is whole
+        return _whole(folder, key, about, shape, np.dtype(dtype), piece)
     with _locked(folder, reporter):
         store = _Store(folder, key, about, shape, np.dtype(dtype), piece, reporter)
         missing = store.missing()
@@ -82,14 +90,21 @@ def cached_array(
                 reporter.say(f"{what}: {done} of {len(store.checksums)} pieces are in {folder} already")
             with reporter.progress(what, shape[0], unit, start=done * piece) as bar:
                 _fill(store, missing, compute, threads, bar.reach)
-        os.utime(folder / ABOUT)  # the time of the last use
+        with suppress(OSError):
+            os.utime(folder / ABOUT)  # the time of the last use
     return np.memmap(folder / ARRAY, np.dtype(dtype), mode="r", shape=shape)
 
 
-def _whole(folder: Path, key: str, about: dict[str, Any], shape: tuple[int, ...], dtype: Any, *how: Any) -> np.ndarray:
+def _ours(folder: Path) -> bool:
+    """Whether we may fill it: the folder, and whatever is in it already."""
+    files = (folder / name for name in (ARRAY, PIECES, ABOUT, LOCK))
+    return os.access(folder, os.W_OK) and all(os.access(file, os.W_OK) for file in files if file.is_file())
+
+
+def _whole(folder: Path, key: str, about: dict[str, Any], shape: tuple[int, ...], dtype: Any, piece: int) -> np.ndarray:
     """A cache that is there already; refused if anything is missing."""
     try:
-        complete = not _Store(folder, key, about, shape, dtype, *how).missing()
+        complete = not _Store(folder, key, about, shape, dtype, piece, Reporter(quiet=True)).missing()
     except (OSError, UserError):
         complete = False
     if not complete:
@@ -254,7 +269,15 @@ class CacheInfo:
 def list_caches(root: Path) -> list[CacheInfo]:
     """The caches under ``root``, the one used last first; of one that is damaged, nothing is there."""
     found = []
-    for folder in sorted({path.parent for part in (ABOUT, PIECES, ARRAY) for path in root.glob(f"*/{part}")}):
+    try:
+        folders = [folder for folder in sorted(root.iterdir()) if re.fullmatch(f"[0-9a-f]{{{NAME}}}", folder.name)]
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise UserError(f"cache {root}: cannot be read ({error.strerror}).") from None
+    for folder in folders:
+        if not any((folder / part).is_file() for part in (ABOUT, PIECES, ARRAY)):
+            continue
         with suppress(OSError):  # gone in the meantime
             about, done = _described(folder)
             size = sum(file.stat().st_size for file in folder.iterdir())
@@ -284,9 +307,11 @@ def clear_caches(root: Path, name: str | None = None) -> tuple[list[CacheInfo], 
                 with FileLock(info.folder / LOCK, timeout=0):
                     for part in (ABOUT, PIECES, ARRAY):
                         (info.folder / part).unlink(missing_ok=True)
+                (info.folder / LOCK).unlink(missing_ok=True)
             except (Timeout, OSError):
                 left.append(info)
                 continue
-            shutil.rmtree(info.folder, ignore_errors=True)
+            with suppress(OSError):  # something that is not ours stays, and its folder with it
+                info.folder.rmdir()
             gone.append(info)
     return gone, left

@@ -5,7 +5,6 @@ Knows nothing of methods, nor which backbone it is: it is given a function from 
 
 from __future__ import annotations
 
-import hashlib
 import mmap
 import os
 import weakref
@@ -19,7 +18,7 @@ from torch import Tensor
 from selftrain.batch import kind_of
 from selftrain.console import Reporter
 from selftrain.data.cache import cached_array
-from selftrain.data.images import Images
+from selftrain.data.images import Images, fingerprint
 from selftrain.data.views import ImageViews
 from selftrain.errors import UserError
 
@@ -76,14 +75,6 @@ def extract_features(
         what="extracting features",
         unit="images",
     )
-
-
-def fingerprint(images: Images) -> str:
-    """A hash that changes when a picture is added, removed, renamed or edited (by size and time for files)."""
-    digest = hashlib.sha256()
-    for stamp in images.stamps():
-        digest.update(stamp)
-    return digest.hexdigest()
 
 
 class FeatureViews:
@@ -189,6 +180,10 @@ class FeatureRows(Images):
 
     def check(self, i: int, full: bool = True) -> None:
         pass  # checked when it was made
+
+    def stamps(self, times: bool = True) -> Iterator[bytes]:
+        yield repr(self.values.shape).encode()
+        yield self.values.tobytes()
 
     def subset(self, indices: Any) -> FeatureRows:
         rows = self._positions(indices)

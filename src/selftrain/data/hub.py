@@ -304,6 +304,6 @@ class HubImages(EncodedImages):
         chosen.names = [self.names[i] for i in positions.tolist()]
         return chosen
 
-    def stamps(self) -> Iterator[bytes]:
+    def stamps(self, times: bool = True) -> Iterator[bytes]:
         yield f"{self.table._fingerprint}\0{self.column}".encode()
         yield self.rows.tobytes()

@@ -6,6 +6,7 @@ Knows nothing of labels, classes, splits, tensors or training.
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import io
 import logging
 import os
@@ -292,8 +293,9 @@ class Images(ABC):
     def check(self, i: int, full: bool = True) -> None:
         """Raise ``UnreadableImage`` if picture ``i`` can't be read; ``full=False`` looks at its header only."""
 
-    def stamps(self) -> Iterator[bytes]:
-        """Bytes that are others once a picture is added, removed, renamed or edited: what a cache goes by."""
+    def stamps(self, times: bool = True) -> Iterator[bytes]:
+        """Bytes that are others once a picture is added, removed, renamed or edited: what a cache goes by. Without
+        ``times`` a copy of a file is as good as the file."""
         raise TypeError(f"no fingerprint of {type(self).__name__}")
 
     def _positions(self, indices: ArrayLike) -> NDArray[np.int64]:
@@ -327,6 +329,23 @@ class EncodedImages(Images):
                 picture.load()
 
 
+SAMPLE = 4096  # bytes
+
+
+def file_stamp(path: str, times: bool = True) -> bytes:
+    """Bytes that are others once a file is edited or is another one: its size, its time, and some of what is in it."""
+    try:
+        with open(path, "rb", buffering=0) as file:
+            found = os.fstat(file.fileno())
+            digest = hashlib.sha256(f"\0{found.st_size}\0{found.st_mtime_ns if times else ''}\0".encode())
+            for place in (0, found.st_size // 2, max(0, found.st_size - SAMPLE)):
+                file.seek(place)
+                digest.update(file.read(SAMPLE))
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({(error.strerror or str(error)).lower()}).") from None
+    return digest.digest()
+
+
 class FileImages(EncodedImages):
     """Image files under one folder, read when asked for. Holds the names and nothing else."""
 
@@ -347,10 +366,9 @@ class FileImages(EncodedImages):
     def subset(self, indices: ArrayLike) -> FileImages:
         return FileImages(self.root, [self.names[i] for i in self._positions(indices).tolist()])
 
-    def stamps(self) -> Iterator[bytes]:
+    def stamps(self, times: bool = True) -> Iterator[bytes]:
         for i, name in enumerate(self.names):
-            found = os.stat(self.path(i))
-            yield f"{name}\0{found.st_size}\0{found.st_mtime_ns}\n".encode("utf-8", "surrogateescape")
+            yield name.encode("utf-8", "surrogateescape") + file_stamp(self.path(i), times)
 
     def __getstate__(self) -> tuple[str, int, str]:
         # One long string instead of millions of short ones: a loader worker starts faster.
@@ -359,6 +377,14 @@ class FileImages(EncodedImages):
     def __setstate__(self, state: tuple[str, int, str]) -> None:
         self.root, count, joined = state
         self.names = joined.split("\0") if count else []
+
+
+def fingerprint(images: Images, times: bool = True) -> str:
+    """A hash that changes when a picture is added, removed, renamed or edited."""
+    digest = hashlib.sha256()
+    for stamp in images.stamps(times):
+        digest.update(stamp)
+    return digest.hexdigest()
 
 
 class JoinedImages(Images):
@@ -384,10 +410,10 @@ class JoinedImages(Images):
         chosen.names = [self.names[i] for i in positions.tolist()]
         return chosen
 
-    def stamps(self) -> Iterator[bytes]:
+    def stamps(self, times: bool = True) -> Iterator[bytes]:
         for k, part in enumerate(self.parts):
             rows = self.row_of[self.part_of == k]
-            yield from part.subset(rows).stamps()
+            yield from part.subset(rows).stamps(times)
         yield self.part_of.tobytes()
 
 
@@ -430,7 +456,7 @@ class ArrayImages(Images):
     def check(self, i: int, full: bool = True) -> None:
         pass  # checked when it was made
 
-    def stamps(self) -> Iterator[bytes]:
+    def stamps(self, times: bool = True) -> Iterator[bytes]:
         yield repr(self.pixels.shape).encode()
         yield self.pixels.tobytes()
 

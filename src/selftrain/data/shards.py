@@ -23,7 +23,7 @@ from numpy.typing import ArrayLike, NDArray
 from selftrain.console import Reporter
 from selftrain.data.cache import cache_root
 from selftrain.data.corpus import Corpus
-from selftrain.data.images import IMAGE_SUFFIXES, EncodedImages, check_images
+from selftrain.data.images import IMAGE_SUFFIXES, EncodedImages, check_images, file_stamp
 from selftrain.errors import UserError
 from selftrain.files import replacing
 
@@ -258,10 +258,9 @@ class ShardImages(EncodedImages):
         chosen.names = [self.names[i] for i in positions.tolist()]
         return chosen
 
-    def stamps(self) -> Iterator[bytes]:
+    def stamps(self, times: bool = True) -> Iterator[bytes]:
         for shard in np.unique(self.shards).tolist():
-            found = os.stat(self.paths[shard])
-            yield f"{shard}\0{found.st_size}\0{found.st_mtime_ns}\n".encode()
+            yield str(shard).encode() + file_stamp(self.paths[shard], times)
         yield "\0".join(self.names).encode("utf-8", "surrogateescape")
         yield self.offsets.tobytes()
 

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from selftrain.data.images import fingerprint
 from selftrain.data.sources import Corpus
 from selftrain.errors import UserError
 from selftrain.files import replacing
@@ -23,6 +24,7 @@ from selftrain.files import replacing
 __all__ = ["Split", "fold_splits", "load_split", "make_split", "save_split", "with_all_labels"]
 
 ALL_OTHERS = "all others"
+SAMPLE = 1000  # pictures whose contents are compared when a run goes on
 
 
 def _no_indices() -> NDArray[np.int64]:
@@ -283,6 +285,7 @@ def save_split(split: Split, corpus: Corpus, path: str | os.PathLike[str]) -> No
         "validation": entries(split.validation, split.validation_labels),
         "unlabeled": said,
         "skipped": list(corpus.skipped),
+        "pictures": _pictures(corpus),
     }
     try:
         content = _json(document, ascii_only=False).encode()
@@ -290,6 +293,17 @@ def save_split(split: Split, corpus: Corpus, path: str | os.PathLike[str]) -> No
         content = _json(document, ascii_only=True).encode()
     with replacing(Path(path)) as temporary:
         temporary.write_bytes(content)
+
+
+def _pictures(corpus: Corpus) -> dict[str, str]:
+    """Fingerprints of what is in the pictures, of a sample if they are many; wherever they lie."""
+    parts = {"train": corpus.images, "test": corpus.test}
+    some = {
+        name: images.subset(np.unique(np.linspace(0, len(images) - 1, SAMPLE).astype(np.int64)))
+        for name, images in parts.items()
+        if images is not None and len(images)
+    }
+    return {name: fingerprint(images, times=False) for name, images in some.items()}
 
 
 def _json(document: dict[str, Any], ascii_only: bool) -> str:
@@ -335,6 +349,10 @@ def load_split(path: str | os.PathLike[str], corpus: Corpus) -> Split:
     )
     if split.hash != saved["hash"]:
         raise UserError(_changed(corpus, changes or ["as many files as before, but other names"], path))
+    present = _pictures(corpus)
+    for name, then in saved.get("pictures", {}).items():  # older runs have no such field
+        if present.get(name, then) != then:
+            raise UserError(_changed(corpus, [f"{name} images of the same names are others, or were edited"], path))
     return split
 
 
