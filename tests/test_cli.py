@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import tarfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -385,9 +386,7 @@ def test_an_image_that_fails_in_training_is_named(
     assert "train/ant/ant" in capsys.readouterr().err
 
 
-def test_predict_follows_links_and_spares_pipes(
-    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_predict_follows_links_and_fills_pipes(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "real.csv").write_text("old")
     (tmp_path / "link.csv").symlink_to("real.csv")
     images = tmp_path / "data" / "test"
@@ -395,6 +394,24 @@ def test_predict_follows_links_and_spares_pipes(
     assert (tmp_path / "link.csv").is_symlink()
     assert (tmp_path / "real.csv").read_text().startswith("path,label")
     os.mkfifo(tmp_path / "pipe")
-    assert run(monkeypatch, "predict", trained, images, "-o", tmp_path / "pipe") == 2
-    assert "not a regular file" in capsys.readouterr().err
+    with ThreadPoolExecutor(1) as reader:
+        read = reader.submit((tmp_path / "pipe").read_text)
+        assert run(monkeypatch, "predict", trained, images, "-o", tmp_path / "pipe") == 0
+        assert read.result() == (tmp_path / "real.csv").read_text()
     assert (tmp_path / "pipe").is_fifo()
+    assert run(monkeypatch, "predict", trained, images, "-o", "/dev/null") == 0
+
+
+def test_predict_to_standard_output(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    images = tmp_path / "data" / "test"
+    assert run(monkeypatch, "predict", trained, images, "-o", "wanted.csv") == 0
+    wanted = (tmp_path / "wanted.csv").read_bytes().decode()
+    assert capfd.readouterr().out == ""
+    assert run(monkeypatch, "predict", trained, images, "-o", "-") == 0
+    captured = capfd.readouterr()
+    assert captured.out == wanted
+    assert "12 images labeled" in captured.err
+    assert not (tmp_path / "-").exists()

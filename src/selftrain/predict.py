@@ -9,7 +9,7 @@ import csv
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 import numpy as np
 import torch
@@ -58,11 +58,15 @@ class Predictions:
             replacing(path) as temporary,
             temporary.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file,
         ):
-            writer = csv.writer(file)
-            writer.writerow(["path", "label", "confidence", *(f"prob_{name}" for name in self.classes)])
-            for name, label, p in zip(self.paths, self.labels, self.probabilities, strict=True):
-                writer.writerow([name, label, f"{p.max():.6f}", *(f"{value:.6f}" for value in p)])
+            self.write(file)
         return path
+
+    def write(self, file: TextIO) -> None:
+        """The same to a file that is open."""
+        writer = csv.writer(file)
+        writer.writerow(["path", "label", "confidence", *(f"prob_{name}" for name in self.classes)])
+        for name, label, p in zip(self.paths, self.labels, self.probabilities, strict=True):
+            writer.writerow([name, label, f"{p.max():.6f}", *(f"{value:.6f}" for value in p)])
 
 
 class Predictor:
