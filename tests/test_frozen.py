@@ -216,6 +216,21 @@ def test_flat_arrays_are_features(tmp_path: Path) -> None:
     assert np.array_equal(run.predict(tmp_path / "x.npy").probabilities, run.predict(x).probabilities)
     with pytest.raises(UserError, match=r"photos: this model was trained on features; give a \.npy file, 6 numbers"):
         run.predict("photos")
+    (tmp_path / "empty.npy").touch()
+    (tmp_path / "text.npy").write_text("1,2,3\n" * 9)
+    (tmp_path / "cut.npy").write_bytes((tmp_path / "x.npy").read_bytes()[:300])
+    with (tmp_path / "several.npy").open("wb") as file:
+        np.savez(file, x=x)
+    for name, words in (
+        ("none.npy", "cannot be read"),
+        ("empty.npy", "not an array as numpy.save writes it"),
+        ("text.npy", "not an array as numpy.save writes it"),
+        ("cut.npy", "not an array as numpy.save writes it"),
+        ("several.npy", "this is an .npz file"),
+    ):
+        with pytest.raises(UserError, match=f"{name}: {words}") as error:
+            run.predict(tmp_path / name)
+        assert "pickle" not in str(error.value)
 
 
 @pytest.mark.parametrize(

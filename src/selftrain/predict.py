@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
+from zipfile import is_zipfile
 
 import numpy as np
 import torch
@@ -137,9 +138,13 @@ def _read_array(path: Path, features: int) -> np.ndarray:
     if path.suffix != ".npy":
         raise UserError(f"{path}: this model was trained on features; give a .npy file, {features} numbers a row.")
     try:
-        rows: np.ndarray = np.load(path, mmap_mode="r")
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read as an array ({error}).") from None
+        if is_zipfile(path):
+            raise UserError(f"{path}: this is an .npz file, of several arrays; save one with numpy.save.")
+        rows: np.ndarray = np.lib.format.open_memmap(path, mode="r")
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror or error}).") from None
+    except ValueError as error:
+        raise UserError(f"{path}: not an array as numpy.save writes it ({error}).") from None
     return rows
 
 
