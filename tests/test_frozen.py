@@ -212,6 +212,10 @@ def test_flat_arrays_are_features(tmp_path: Path) -> None:
     x = rng.normal(size=(40, 6)) + 4 * y[:, None]
     run = frozen((x, np.where(np.arange(40) < 6, y, -1)), tmp_path / "run")
     assert run.results["backbone"] == "features"
+    assert run.evaluate((x, y)) == run.evaluate(x, y)
+    for labels in (None, tmp_path / "labels.csv"):
+        with pytest.raises(UserError, match=r"run was trained on features, not on pictures.*6 numbers a row"):
+            run.evaluate(tmp_path, labels)
     np.save(tmp_path / "x.npy", x)
     assert np.array_equal(run.predict(tmp_path / "x.npy").probabilities, run.predict(x).probabilities)
     with pytest.raises(UserError, match=r"photos: this model was trained on features; give a \.npy file, 6 numbers"):
