@@ -167,6 +167,22 @@ def test_train_says_what_it_does(
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["photos-dst-fixmatch-seed0"]
 
 
+def test_train_goes_on_when_nobody_reads_what_it_says(tmp_path: Path) -> None:
+    data, out = layout_2(tmp_path / "data"), tmp_path / "run"
+    words = ["train", data, "--labels-per-class", 2, "--out", out, *(word for word in QUICK if word != "--quiet")]
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "selftrain", *map(str, words)], stdout=writer, stderr=writer, check=False
+        )
+    finally:
+        os.close(writer)
+    assert done.returncode == 0
+    assert (out / "results.json").exists()
+    assert len((out / "log.txt").read_text().splitlines()) > 1
+
+
 def test_train_asks_about_a_label_that_may_be_misspelt(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

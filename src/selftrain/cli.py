@@ -535,7 +535,9 @@ def list_(
 def _print_measures(measures: dict[str, Any], where: str | None) -> None:
     from rich.table import Table
 
-    console = Console()
+    from selftrain.console import LastingConsole
+
+    console = LastingConsole()
     if measures["accuracy"] is None:
         console.print("Not evaluated: there is no test set (--test DIR) and no held-out label.")
         return
