@@ -17,6 +17,7 @@ import torch
 from PIL import Image
 
 from selftrain.cli import main
+from selftrain.inputs import Extractor
 from tests.folders import CLASSES, fill, layout_1, layout_2, layout_3
 
 QUICK = [
@@ -181,6 +182,27 @@ def test_train_goes_on_when_nobody_reads_what_it_says(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert (out / "results.json").exists()
     assert len((out / "log.txt").read_text().splitlines()) > 1
+
+
+def test_stopped_while_features_are_extracted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SELFTRAIN_CACHE", str(tmp_path / "cache"))
+    data, extract = layout_2(tmp_path / "data", per_class=16), Extractor.__call__
+    calls = iter(range(1000))
+
+    def interrupted(self: Extractor, pixels: torch.Tensor) -> torch.Tensor:
+        if next(calls) == 2:  # the last of three pieces
+            raise KeyboardInterrupt
+        return extract(self, pixels)
+
+    monkeypatch.setattr(Extractor, "__call__", interrupted)
+    words = ["train", data, "--labels-per-class", 2, "--regime", "frozen", "--size", 32, "--steps", 2, "--out"]
+    assert run(monkeypatch, *words, tmp_path / "run") == 130
+    said = capsys.readouterr().err
+    assert "stopped while extracting features; the same command goes on from what is kept" in said
+    assert run(monkeypatch, *words, tmp_path / "run") == 0
+    assert "pieces are in" in capsys.readouterr().err.replace("\n", " ")
 
 
 def test_train_asks_about_a_label_that_may_be_misspelt(

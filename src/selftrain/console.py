@@ -71,7 +71,16 @@ class Reporter:
     @contextmanager
     def progress(self, description: str, total: int, unit: str, start: int = 0) -> Iterator[Steps | Lines]:
         """A progress bar with the time left; ``Steps.note`` changes the words at its end. Where nobody watches, a line
-        a minute."""
+        a minute. Ctrl-C gets a line, too."""
+        try:
+            with self._bar(description, total, unit, start) as bar:
+                yield bar
+        except KeyboardInterrupt:
+            self.say(f"stopped while {description}; the same command goes on from what is kept")
+            raise
+
+    @contextmanager
+    def _bar(self, description: str, total: int, unit: str, start: int) -> Iterator[Steps | Lines]:
         if not self.console.is_terminal:
             yield Lines(self, description, total, unit, start)
             return
