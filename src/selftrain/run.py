@@ -85,6 +85,7 @@ class Run:
         pictures (of features, for a run that was trained on them) with their ``labels``, as two arguments or a pair.
         """
         from selftrain.console import Reporter
+        from selftrain.data.arrays import composed
         from selftrain.data.sources import load_test_set, prepare
         from selftrain.predict import as_images
 
@@ -106,13 +107,14 @@ class Run:
             if skipped and self.reporter is not None:
                 self.reporter.warn(f"left out {len(skipped)} images that cannot be read: {', '.join(skipped[:3])}")
             return self.predictor.evaluate(images, truth)
-        names = [str(label) for label in labels]
-        if unknown := sorted(set(names) - set(classes)):
+        names = [composed(str(label)) for label in labels]
+        position = {composed(name): k for k, name in enumerate(classes)}
+        if unknown := sorted(set(names) - set(position)):
             raise UserError(f"labels: {unknown[0]!r} is not a class of this model ({', '.join(classes)}).")
         images = as_images(data, features)
         if len(images) != len(names):
             raise UserError(f"labels: {len(names)} labels for {len(images)} pictures; give one a picture.")
-        return self.predictor.evaluate(images, np.array([classes.index(name) for name in names]))
+        return self.predictor.evaluate(images, np.array([position[name] for name in names]))
 
     def report(self, out: str | Path | None = None, *, reference: bool = False) -> Path:
         """Write one HTML page that shows what the run did to each class, by default ``report.html`` in the folder."""

@@ -241,6 +241,26 @@ def test_wrong_rows(tree: Path, tmp_path: Path, rows: list[str], expected: str) 
         load_corpus(tree, labels=put_labels(tmp_path / "labels.csv", *rows))
 
 
+def test_accents_in_one_piece_or_in_two(tmp_path: Path) -> None:
+    one, two = "K\u00e4fer", "Ka\u0308fer"
+    data = put(tmp_path / "tree", f"{one}/1.png", f"{two}/{two}.png", "3.png", f"test/{two}/0.png")
+    file = put_labels(tmp_path / "l.csv", f"{two}/1.png,{one}", f"{one}/{one}.png,{two}", f"{data}/3.png,b")
+    corpus = load_corpus(data, labels=file)
+    assert known(corpus) == {f"{one}/1.png": one, f"{two}/{two}.png": one, "3.png": "b"}
+    assert names_of_test(corpus) == {f"test/{two}/0.png": one}
+    put_labels(file, f"{one}/1.png,{one}", f"{two}/1.png,{one}", "3.png,b")
+    assert f"line 3: '{one}/1.png' has a row already" in error_of(data, labels=file)
+    put_labels(file, f"test/{one}/0.png,{one}", "3.png,b")
+    assert "line 2" in error_of(data, labels=file)
+    assert "belongs to the test set" in error_of(data, labels=file)
+    data = put(tmp_path / "folders", f"train/{one}/1.png", f"train/{two}/2.png", "train/b/1.png", f"test/{two}/1.png")
+    corpus = load_corpus(data)
+    assert known(corpus) == {f"train/{one}/1.png": one, f"train/{two}/2.png": one, "train/b/1.png": "b"}
+    assert names_of_test(corpus) == {f"test/{two}/1.png": one}
+    for classes in (("b", one), ("b", two)):
+        assert load_test_set(data, classes)[1].tolist() == [1]
+
+
 def test_a_row_for_a_test_image(layout2: Path, tmp_path: Path) -> None:
     file = put_labels(tmp_path / "labels.csv", "train/a/0.png,a", "test/b/0.png,b")
     assert "line 3: 'test/b/0.png' belongs to the test set" in error_of(layout2, labels=file)
@@ -501,6 +521,7 @@ PICTURES = np.arange(6 * 4 * 4, dtype=np.uint8).reshape(6, 4, 4)
         (np.array([1.0, 0, -1, -1, -1, -1]), ("0", "1"), [1, 0, -1, -1, -1, -1]),
         (np.array([True, False, True, True, False, True]), ("False", "True"), [1, 0, 1, 1, 0, 1]),
         (["b", "a", "", "a", "b", ""], ("a", "b"), [1, 0, -1, 0, 1, -1]),
+        (["\u00e4", "b", "a\u0308", "b", "", ""], ("b", "\u00e4"), [1, 0, 1, 0, -1, -1]),
         (["b", "a", None, "a", "b", None], ("a", "b"), [1, 0, -1, 0, 1, -1]),
         (np.array(["b", "a", -1, "a", "b", -1], object), ("a", "b"), [1, 0, -1, 0, 1, -1]),
         (np.array(["b", "a", -1, "a", "b", -1]), ("a", "b"), [1, 0, -1, 0, 1, -1]),

@@ -5,6 +5,7 @@ Knows nothing of files, splits or training.
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -51,7 +52,7 @@ def corpus_from_arrays(
         classes = tuple(str(value) for value in values)
         position: dict[Any, int] = {value: k for k, value in enumerate(values)}
     else:
-        classes = tuple(str(class_name) for class_name in classes)
+        classes = tuple(composed(str(class_name)) for class_name in classes)
         if len(set(classes)) != len(classes):
             raise UserError("classes: a name occurs twice; give each class its own.")
         integers = bool(values) and isinstance(values[0], int)
@@ -90,7 +91,7 @@ def _label_values(y: ArrayLike, argument: str) -> list[Any]:
         if value is None or value == -1 or (isinstance(value, str) and value in ("", "-1")):
             values.append(None)  # "-1" is what NumPy makes of -1 among strings
         elif isinstance(value, str):
-            values.append(str(value))
+            values.append(composed(value))
         elif isinstance(value, (int, np.integer)) and value >= 0:
             values.append(int(value))
         else:
@@ -101,6 +102,11 @@ def _label_values(y: ArrayLike, argument: str) -> list[Any]:
     if len(kinds) > 1:
         raise UserError(f"{argument}: mixes integers and strings; use one of them.")
     return values
+
+
+def composed(name: str) -> str:
+    """A name with its accents as Unicode's NFC has them: macOS takes them apart, and it is the same name still."""
+    return unicodedata.normalize("NFC", name)
 
 
 def encode_labels(
