@@ -275,6 +275,9 @@ def test_wrong_label_files(tree: Path, tmp_path: Path) -> None:
     assert "wide.csv: not UTF-8" in error_of(tree, labels=tmp_path / "wide.csv")
     file = put_labels(tmp_path / "columns.csv", "1.png,a", header="file,label")
     assert "no column path in the first line (found file, label)" in error_of(tree, labels=file)
+    for header, column in (("path,label,Label", "label"), (" path ,path,label", "path")):
+        file = put_labels(tmp_path / "twice.csv", "1.png,a,b", header=header)
+        assert f"twice.csv: 2 columns are called '{column}'; keep one" in error_of(tree, labels=file)
     file = put_labels(tmp_path / "semicolon.csv", "1.png;a", header="path;label")
     assert "no column path and no column label" in error_of(tree, labels=file)
     (tmp_path / "empty.csv").touch()

@@ -539,6 +539,9 @@ def _read_rows(file: Path) -> list[tuple[int, str, str]]:
                     f"{file}: no column {' and no column '.join(missing)} in the first line (found {found}); "
                     "it must begin with 'path,label'."
                 )
+            twice = next((column for column in ("path", "label") if header.count(column) > 1), None)
+            if twice is not None:
+                raise UserError(f"{file}: {header.count(twice)} columns are called {twice!r}; keep one of them.")
             path_column, label_column = header.index("path"), header.index("label")
             for row in reader:
                 if not any(cell.strip() for cell in row):
