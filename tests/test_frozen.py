@@ -206,6 +206,20 @@ def test_features_that_do_not_fit_together(tmp_path: Path) -> None:
         assert not (tmp_path / "run").exists()
 
 
+def test_arrays_that_are_no_features(tmp_path: Path) -> None:
+    x, y = np.zeros((40, 6)), np.where(np.arange(40) < 6, np.arange(40) % 2, -1)
+    for given, words in (
+        (x, r"data: expected .* a pair of arrays \(x, y\) .*; got ndarray alone\.$"),
+        ((x[:, :0], y), "x: has 1 views of 0 numbers a row"),
+        ((np.zeros((40, 0, 6)), y), "x: has 0 views of 6 numbers a row"),
+        ((np.zeros((40, 2, 0)), y), "x: has 2 views of 0 numbers a row"),
+        ((x, [[0], [0, 1]] * 20), "y: must be one label a picture"),
+    ):
+        with pytest.raises(selftrain.UserError, match=words):
+            selftrain.train(given, backbone="features", out=tmp_path / "run", quiet=True)
+        assert not (tmp_path / "run").exists()
+
+
 def test_flat_arrays_are_features(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     y = np.arange(40) % 2

@@ -561,6 +561,7 @@ def test_arrays_with_class_names_and_a_test_set() -> None:
     [
         ([0, 1], {}, "y: 2 labels for 6 pictures"),
         ([[0, 1]] * 6, {}, r"y: must be one label a picture; got shape \(6, 2\)"),
+        ([[0, 1], [1]] * 3, {}, r"y: must be one label a picture; got rows of several lengths"),
         ([0, 1, 2, -2, 0, 1], {}, "y: -2 is no label"),
         ([0, 1, np.nan, 0, 0, 1], {}, "y: must be integers or strings; got float64"),
         (np.array(["a", "b", np.nan, "a", "a", "a"], object), {}, "y: nan is no label"),

@@ -258,7 +258,12 @@ def _has_layout(folder: Path) -> bool:
 
 def absolute(data: object) -> str:
     """DATA as it is understood from anywhere; a name that is no path here stays as it is."""
-    text = os.fspath(data) if isinstance(data, os.PathLike) else str(data)
+    if not isinstance(data, (str, os.PathLike)):
+        raise UserError(
+            f"data: expected a folder, a name, or a pair of arrays (x, y) with a label for each row of x (-1 is "
+            f"unlabeled); got {type(data).__name__} alone."
+        )
+    text = os.fspath(data)
     if is_hub(text):
         return HubName.parse(text).absolute()
     if is_shards(text):
