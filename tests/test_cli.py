@@ -17,6 +17,7 @@ import torch
 from PIL import Image
 
 from selftrain.cli import main
+from selftrain.console import Lines
 from selftrain.inputs import Extractor
 from tests.folders import CLASSES, fill, layout_1, layout_2, layout_3
 
@@ -146,6 +147,21 @@ def test_evaluate(
     assert run(monkeypatch, "evaluate", trained, tmp_path / "more", "--labels", tmp_path / "some.csv", "--json") == 0
     assert json.loads(capsys.readouterr().out)["images"] == len(CLASSES)
     assert run(monkeypatch, "evaluate", trained, "digits", "--labels", tmp_path / "some.csv") == 2
+
+
+@pytest.mark.parametrize("words", [["predict", "-o", "/dev/null"], ["evaluate"]])
+def test_progress_gets_to_the_end(
+    words: list[str], trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reached: dict[str, list[int]] = {}
+
+    def reach(self: Lines, done: int, total: int | None = None) -> None:
+        reached.setdefault(self._what, []).append(done)
+
+    monkeypatch.setattr(Lines, "reach", reach)
+    assert run(monkeypatch, words[0], trained, tmp_path / "data" / "test", *words[1:]) == 0
+    assert list(reached) == ["reading images", "predicting" if words[0] == "predict" else "evaluating"]
+    assert all(done == sorted(done) and done[-1] == 12 for done in reached.values())
 
 
 @pytest.mark.parametrize("what", ["methods", "datasets", "backbones", "settings"])

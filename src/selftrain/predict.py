@@ -6,7 +6,7 @@ Knows nothing of training; a run's ``model`` folder is all it needs.
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
@@ -97,16 +97,16 @@ class Predictor:
         parts: list[np.ndarray] = []
         inputs = self._inputs(found)
         with self.reporter.progress("predicting", len(found), "images") as bar:
-            for p in probabilities(self.model, inputs, self.device):
+            for p in probabilities(self.model, _counted(inputs, bar.reach), self.device):
                 parts.append(p.cpu().numpy())
-                bar.reach(min(len(found), len(parts) * self.batch))
         return Predictions(tuple(found.names), self.card.classes, np.concatenate(parts), tuple(skipped))
 
     def evaluate(self, images: Images, labels: np.ndarray) -> dict[str, Any]:
         """Accuracy and the measures beside it on labeled pictures."""
         inputs = self._inputs(images)
-        with self.reporter.progress("evaluating", len(images), "images"):
-            confusion = confusion_matrix(self.model, inputs, labels, len(self.card.classes), self.device)
+        with self.reporter.progress("evaluating", len(images), "images") as bar:
+            counted = _counted(inputs, bar.reach)
+            confusion = confusion_matrix(self.model, counted, labels, len(self.card.classes), self.device)
         return {
             **summarise(confusion),
             "classes": list(self.card.classes),
@@ -131,6 +131,15 @@ class Predictor:
             return feature_batches(self.extractor.features(images, ("clean",)), self.batch)
         like = self.card.preprocessing
         return clean_batches(images, self.batch, like.size, self.card.channels, like.interpolation)
+
+
+def _counted(batches: Iterable[torch.Tensor], progress: Callable[[int], object]) -> Iterator[torch.Tensor]:
+    """The batches; how many rows are done is told after each."""
+    done = 0
+    for batch in batches:
+        yield batch
+        done += len(batch)
+        progress(done)
 
 
 def _read_array(path: Path, features: int) -> np.ndarray:

@@ -101,11 +101,15 @@ class Run:
             if not isinstance(data, (str, Path)):
                 raise UserError("labels: give one label a picture; a file of labels goes with a folder.")
             skipped: list[str] = []
+            reporter = self.reporter or Reporter(quiet=True)
             if labels is None:
-                prepare(str(data), root=root, strict=strict, reporter=self.reporter or Reporter(quiet=True))
-            images, truth = load_test_set(data, classes, labels, root=root, strict=strict, skipped=skipped)
-            if skipped and self.reporter is not None:
-                self.reporter.warn(f"left out {len(skipped)} images that cannot be read: {', '.join(skipped[:3])}")
+                prepare(str(data), root=root, strict=strict, reporter=reporter)
+            with reporter.progress("reading images", 1, "images") as bar:
+                images, truth = load_test_set(
+                    data, classes, labels, root=root, strict=strict, progress=bar.reach, skipped=skipped
+                )
+            if skipped:
+                reporter.warn(f"left out {len(skipped)} images that cannot be read: {', '.join(skipped[:3])}")
             return self.predictor.evaluate(images, truth)
         names = [composed(str(label)) for label in labels]
         position = {composed(name): k for k, name in enumerate(classes)}
