@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import tarfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +17,8 @@ import torch
 from PIL import Image
 
 from selftrain.cli import main
+from selftrain.console import Lines
+from selftrain.inputs import Extractor
 from tests.folders import CLASSES, fill, layout_1, layout_2, layout_3
 
 QUICK = [
@@ -146,6 +149,21 @@ def test_evaluate(
     assert run(monkeypatch, "evaluate", trained, "digits", "--labels", tmp_path / "some.csv") == 2
 
 
+@pytest.mark.parametrize("words", [["predict", "-o", "/dev/null"], ["evaluate"]])
+def test_progress_gets_to_the_end(
+    words: list[str], trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reached: dict[str, list[int]] = {}
+
+    def reach(self: Lines, done: int, total: int | None = None) -> None:
+        reached.setdefault(self._what, []).append(done)
+
+    monkeypatch.setattr(Lines, "reach", reach)
+    assert run(monkeypatch, words[0], trained, tmp_path / "data" / "test", *words[1:]) == 0
+    assert list(reached) == ["reading images", "predicting" if words[0] == "predict" else "evaluating"]
+    assert all(done == sorted(done) and done[-1] == 12 for done in reached.values())
+
+
 @pytest.mark.parametrize("what", ["methods", "datasets", "backbones", "settings"])
 def test_list(what: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(monkeypatch, "list", what) == 0
@@ -164,6 +182,43 @@ def test_train_says_what_it_does(
     assert "6 labeled and 30 unlabeled images" in captured.err
     assert "Not evaluated" in captured.out
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["photos-dst-fixmatch-seed0"]
+
+
+def test_train_goes_on_when_nobody_reads_what_it_says(tmp_path: Path) -> None:
+    data, out = layout_2(tmp_path / "data"), tmp_path / "run"
+    words = ["train", data, "--labels-per-class", 2, "--out", out, *(word for word in QUICK if word != "--quiet")]
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-m", "selftrain", *map(str, words)], stdout=writer, stderr=writer, check=False
+        )
+    finally:
+        os.close(writer)
+    assert done.returncode == 0
+    assert (out / "results.json").exists()
+    assert len((out / "log.txt").read_text().splitlines()) > 1
+
+
+def test_stopped_while_features_are_extracted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SELFTRAIN_CACHE", str(tmp_path / "cache"))
+    data, extract = layout_2(tmp_path / "data", per_class=16), Extractor.__call__
+    calls = iter(range(1000))
+
+    def interrupted(self: Extractor, pixels: torch.Tensor) -> torch.Tensor:
+        if next(calls) == 2:  # the last of three pieces
+            raise KeyboardInterrupt
+        return extract(self, pixels)
+
+    monkeypatch.setattr(Extractor, "__call__", interrupted)
+    words = ["train", data, "--labels-per-class", 2, "--regime", "frozen", "--size", 32, "--steps", 2, "--out"]
+    assert run(monkeypatch, *words, tmp_path / "run") == 130
+    said = capsys.readouterr().err
+    assert "stopped while extracting features; the same command goes on from what is kept" in said
+    assert run(monkeypatch, *words, tmp_path / "run") == 0
+    assert "pieces are in" in capsys.readouterr().err.replace("\n", " ")
 
 
 def test_train_asks_about_a_label_that_may_be_misspelt(
@@ -385,9 +440,7 @@ def test_an_image_that_fails_in_training_is_named(
     assert "train/ant/ant" in capsys.readouterr().err
 
 
-def test_predict_follows_links_and_spares_pipes(
-    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_predict_follows_links_and_fills_pipes(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "real.csv").write_text("old")
     (tmp_path / "link.csv").symlink_to("real.csv")
     images = tmp_path / "data" / "test"
@@ -395,6 +448,24 @@ def test_predict_follows_links_and_spares_pipes(
     assert (tmp_path / "link.csv").is_symlink()
     assert (tmp_path / "real.csv").read_text().startswith("path,label")
     os.mkfifo(tmp_path / "pipe")
-    assert run(monkeypatch, "predict", trained, images, "-o", tmp_path / "pipe") == 2
-    assert "not a regular file" in capsys.readouterr().err
+    with ThreadPoolExecutor(1) as reader:
+        read = reader.submit((tmp_path / "pipe").read_text)
+        assert run(monkeypatch, "predict", trained, images, "-o", tmp_path / "pipe") == 0
+        assert read.result() == (tmp_path / "real.csv").read_text()
     assert (tmp_path / "pipe").is_fifo()
+    assert run(monkeypatch, "predict", trained, images, "-o", "/dev/null") == 0
+
+
+def test_predict_to_standard_output(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    images = tmp_path / "data" / "test"
+    assert run(monkeypatch, "predict", trained, images, "-o", "wanted.csv") == 0
+    wanted = (tmp_path / "wanted.csv").read_bytes().decode()
+    assert capfd.readouterr().out == ""
+    assert run(monkeypatch, "predict", trained, images, "-o", "-") == 0
+    captured = capfd.readouterr()
+    assert captured.out == wanted
+    assert "12 images labeled" in captured.err
+    assert not (tmp_path / "-").exists()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import stat
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +33,19 @@ def test_files_are_as_the_users_mask_says(tmp_path: Path) -> None:
     finally:
         os.umask(mask)
     assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o644
+
+
+@pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
+def test_what_is_open_is_added_to(tmp_path: Path, name: str) -> None:
+    code = f"from pathlib import Path; from selftrain.files import *; p = Path({name!r}); check_writable(p); "
+    command = [sys.executable, "-c", code + "write_text(p, 'new\\n')"]
+    kept = tmp_path / "all.csv"
+    kept.write_text("old\n")
+    with kept.open("a") as file:
+        subprocess.run(command, check=True, stdout=file)
+    assert kept.read_text() == "old\nnew\n"
+    assert subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout == b"new\n"  # into a pipe
+    assert [path.name for path in tmp_path.iterdir()] == ["all.csv"]
 
 
 def test_a_full_disk_is_said_in_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

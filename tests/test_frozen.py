@@ -234,16 +234,49 @@ def test_features_that_do_not_fit_together(tmp_path: Path) -> None:
         assert not (tmp_path / "run").exists()
 
 
+def test_arrays_that_are_no_features(tmp_path: Path) -> None:
+    x, y = np.zeros((40, 6)), np.where(np.arange(40) < 6, np.arange(40) % 2, -1)
+    for given, words in (
+        (x, r"data: expected .* a pair of arrays \(x, y\) .*; got ndarray alone\.$"),
+        ((x[:, :0], y), "x: has 1 views of 0 numbers a row"),
+        ((np.zeros((40, 0, 6)), y), "x: has 0 views of 6 numbers a row"),
+        ((np.zeros((40, 2, 0)), y), "x: has 2 views of 0 numbers a row"),
+        ((x, [[0], [0, 1]] * 20), "y: must be one label a picture"),
+    ):
+        with pytest.raises(selftrain.UserError, match=words):
+            selftrain.train(given, backbone="features", out=tmp_path / "run", quiet=True)
+        assert not (tmp_path / "run").exists()
+
+
 def test_flat_arrays_are_features(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     y = np.arange(40) % 2
     x = rng.normal(size=(40, 6)) + 4 * y[:, None]
     run = frozen((x, np.where(np.arange(40) < 6, y, -1)), tmp_path / "run")
     assert run.results["backbone"] == "features"
+    assert run.evaluate((x, y)) == run.evaluate(x, y)
+    for labels in (None, tmp_path / "labels.csv"):
+        with pytest.raises(UserError, match=r"run was trained on features, not on pictures.*6 numbers a row"):
+            run.evaluate(tmp_path, labels)
     np.save(tmp_path / "x.npy", x)
     assert np.array_equal(run.predict(tmp_path / "x.npy").probabilities, run.predict(x).probabilities)
     with pytest.raises(UserError, match=r"photos: this model was trained on features; give a \.npy file, 6 numbers"):
         run.predict("photos")
+    (tmp_path / "empty.npy").touch()
+    (tmp_path / "text.npy").write_text("1,2,3\n" * 9)
+    (tmp_path / "cut.npy").write_bytes((tmp_path / "x.npy").read_bytes()[:300])
+    with (tmp_path / "several.npy").open("wb") as file:
+        np.savez(file, x=x)
+    for name, words in (
+        ("none.npy", "cannot be read"),
+        ("empty.npy", "not an array as numpy.save writes it"),
+        ("text.npy", "not an array as numpy.save writes it"),
+        ("cut.npy", "not an array as numpy.save writes it"),
+        ("several.npy", "this is an .npz file"),
+    ):
+        with pytest.raises(UserError, match=f"{name}: {words}") as error:
+            run.predict(tmp_path / name)
+        assert "pickle" not in str(error.value)
 
 
 @pytest.mark.parametrize(

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
+    from selftrain.errors import UserError
     from selftrain.run import Run
     from selftrain.training import train
 
-__all__ = ["Run", "__version__", "train"]
+__all__ = ["Run", "UserError", "__version__", "train"]
 
 
 def __getattr__(name: str) -> Any:
@@ -28,4 +29,8 @@ def __getattr__(name: str) -> Any:
         from selftrain.run import Run
 
         return Run
+    if name == "UserError":
+        from selftrain.errors import UserError
+
+        return UserError
     raise AttributeError(f"module 'selftrain' has no attribute {name!r}")

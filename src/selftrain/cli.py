@@ -169,7 +169,9 @@ def predict(
         str,
         typer.Argument(help="A folder, searched with its subfolders, one image, tar files ('new/*.tar') or hf:NAME."),
     ],
-    output: Annotated[Path, typer.Option("-o", "--output", help="CSV file to write.")] = Path("predictions.csv"),
+    output: Annotated[Path, typer.Option("-o", "--output", help="CSV file to write; - is standard output.")] = Path(
+        "predictions.csv"
+    ),
     strict: Annotated[
         bool, typer.Option("--strict", help="Stop at an image that cannot be read instead of leaving it out.")
     ] = False,
@@ -179,14 +181,20 @@ def predict(
     from selftrain.files import check_writable
     from selftrain.run import Run
 
-    check_writable(output)
+    to_stdout = str(output) == "-"
+    if not to_stdout:
+        check_writable(output)
     reporter = Reporter()
     predictions = Run(run, reporter).predict(images, strict=strict)
-    predictions.save(output)
+    if to_stdout:
+        with open(1, "w", newline="", encoding="utf-8", errors="surrogateescape", closefd=False) as file:
+            predictions.write(file)
+    else:
+        predictions.save(output)
     for error in predictions.unreadable[:5]:
         reporter.warn(f"left out {error}")
     left_out = f", {len(predictions.unreadable)} that cannot be read left out" if predictions.unreadable else ""
-    reporter.say(f"{len(predictions)} images labeled in {output}{left_out}")
+    reporter.say(f"{len(predictions)} images labeled{'' if to_stdout else f' in {output}'}{left_out}")
 
 
 @app.command()
@@ -527,7 +535,9 @@ def list_(
 def _print_measures(measures: dict[str, Any], where: str | None) -> None:
     from rich.table import Table
 
-    console = Console()
+    from selftrain.console import LastingConsole
+
+    console = LastingConsole()
     if measures["accuracy"] is None:
         console.print("Not evaluated: there is no test set (--test DIR) and no held-out label.")
         return

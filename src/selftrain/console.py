@@ -6,6 +6,7 @@ Knows nothing of training: it is told numbers and words.
 from __future__ import annotations
 
 import datetime
+import os
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -37,11 +38,20 @@ class Speed(ProgressColumn):
         return Text("" if speed is None else f"{speed:,.1f} {self.unit}/s", style="progress.data.speed")
 
 
+class LastingConsole(Console):
+    """Goes quiet where nobody reads any more (``... | head``), instead of ending the process."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        with suppress(OSError), open(os.devnull, "w") as nothing:
+            os.dup2(nothing.fileno(), self.file.fileno())  # for what is left in buffers, and for others who write there
+
+
 class Reporter:
     """Says things on standard error and, once there is a run folder, in its log. Quiet: the log alone."""
 
     def __init__(self, quiet: bool = False):
-        self.console = Console(stderr=True, quiet=quiet, highlight=False)
+        self.console = LastingConsole(stderr=True, quiet=quiet, highlight=False)
         self.log: Path | None = None
         self._early: list[str] = []
 
@@ -61,7 +71,16 @@ class Reporter:
     @contextmanager
     def progress(self, description: str, total: int, unit: str, start: int = 0) -> Iterator[Steps | Lines]:
         """A progress bar with the time left; ``Steps.note`` changes the words at its end. Where nobody watches, a line
-        a minute."""
+        a minute. Ctrl-C gets a line, too."""
+        try:
+            with self._bar(description, total, unit, start) as bar:
+                yield bar
+        except KeyboardInterrupt:
+            self.say(f"stopped while {description}; the same command goes on from what is kept")
+            raise
+
+    @contextmanager
+    def _bar(self, description: str, total: int, unit: str, start: int) -> Iterator[Steps | Lines]:
         if not self.console.is_terminal:
             yield Lines(self, description, total, unit, start)
             return

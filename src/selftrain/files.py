@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -17,12 +19,24 @@ from selftrain.errors import UserError
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary path to write to; it takes the place of ``path`` at the end, or is gone if anything went wrong."""
+    """A temporary path to write to; it takes the place of ``path`` at the end, or is gone if anything went wrong.
+
+    Pipes, devices and ``/dev/stdout`` are never replaced: what was written is added to them.
+    """
     if not path.name:
         raise UserError(f"{str(path)!r}: expected the name of a file to write.")
+    if _is_stream(path):
+        with tempfile.TemporaryDirectory() as folder:
+            yield (temporary := Path(folder, path.name))
+            try:
+                with temporary.open("rb") as written, path.open("ab") as stream:
+                    shutil.copyfileobj(written, stream)
+            except OSError as error:
+                raise cannot_write(path, error) from None
+        return
     path = path.resolve()  # what a link points to is replaced, not the link
-    if path.exists() and not path.is_file():
-        raise UserError(f"{path}: cannot be written (it is not a regular file).")
+    if path.is_dir():
+        raise UserError(f"{path}: cannot be written (it is a folder).")
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -43,12 +57,26 @@ def check_writable(path: Path) -> None:
     try:
         parent = next(folder for folder in path.absolute().parents if folder.exists())
         reason = "it is a folder" if path.is_dir() else f"{parent} is not a folder" if not parent.is_dir() else ""
-        if not reason and not os.access(parent, os.W_OK):
-            reason = f"{parent} is read-only"
+        place = path if _is_stream(path) else parent
+        if not reason and not os.access(place, os.W_OK):
+            reason = f"{place} is read-only"
     except OSError as error:
         raise cannot_write(path, error) from None
     if reason:
         raise UserError(f"{path}: cannot be written ({reason}).")
+
+
+def _is_stream(path: Path) -> bool:
+    """Whether it is a pipe, a device, or something this process has open, such as ``/dev/stdout``."""
+    if not path.exists() or path.is_dir():
+        return False
+    if not path.is_file():
+        return True
+    while str(path.parent.resolve()) not in ("/dev/fd", f"/proc/{os.getpid()}/fd"):
+        if not path.is_symlink():
+            return False
+        path = path.parent / path.readlink()
+    return True
 
 
 def cannot_write(path: Path, error: Exception) -> UserError:

@@ -6,10 +6,11 @@ Knows nothing of training; a run's ``model`` folder is all it needs.
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
+from zipfile import is_zipfile
 
 import numpy as np
 import torch
@@ -58,11 +59,15 @@ class Predictions:
             replacing(path) as temporary,
             temporary.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file,
         ):
-            writer = csv.writer(file)
-            writer.writerow(["path", "label", "confidence", *(f"prob_{name}" for name in self.classes)])
-            for name, label, p in zip(self.paths, self.labels, self.probabilities, strict=True):
-                writer.writerow([name, label, f"{p.max():.6f}", *(f"{value:.6f}" for value in p)])
+            self.write(file)
         return path
+
+    def write(self, file: TextIO) -> None:
+        """The same to a file that is open."""
+        writer = csv.writer(file)
+        writer.writerow(["path", "label", "confidence", *(f"prob_{name}" for name in self.classes)])
+        for name, label, p in zip(self.paths, self.labels, self.probabilities, strict=True):
+            writer.writerow([name, label, f"{p.max():.6f}", *(f"{value:.6f}" for value in p)])
 
 
 class Predictor:
@@ -92,16 +97,16 @@ class Predictor:
         parts: list[np.ndarray] = []
         inputs = self._inputs(found)
         with self.reporter.progress("predicting", len(found), "images") as bar:
-            for p in probabilities(self.model, inputs, self.device):
+            for p in probabilities(self.model, _counted(inputs, bar.reach), self.device):
                 parts.append(p.cpu().numpy())
-                bar.reach(min(len(found), len(parts) * self.batch))
         return Predictions(tuple(found.names), self.card.classes, np.concatenate(parts), tuple(skipped))
 
     def evaluate(self, images: Images, labels: np.ndarray) -> dict[str, Any]:
         """Accuracy and the measures beside it on labeled pictures."""
         inputs = self._inputs(images)
-        with self.reporter.progress("evaluating", len(images), "images"):
-            confusion = confusion_matrix(self.model, inputs, labels, len(self.card.classes), self.device)
+        with self.reporter.progress("evaluating", len(images), "images") as bar:
+            counted = _counted(inputs, bar.reach)
+            confusion = confusion_matrix(self.model, counted, labels, len(self.card.classes), self.device)
         return {
             **summarise(confusion),
             "classes": list(self.card.classes),
@@ -128,14 +133,27 @@ class Predictor:
         return clean_batches(images, self.batch, like.size, self.card.channels, like.interpolation)
 
 
+def _counted(batches: Iterable[torch.Tensor], progress: Callable[[int], object]) -> Iterator[torch.Tensor]:
+    """The batches; how many rows are done is told after each."""
+    done = 0
+    for batch in batches:
+        yield batch
+        done += len(batch)
+        progress(done)
+
+
 def _read_array(path: Path, features: int) -> np.ndarray:
     """The rows of a ``.npy`` file."""
     if path.suffix != ".npy":
         raise UserError(f"{path}: this model was trained on features; give a .npy file, {features} numbers a row.")
     try:
-        rows: np.ndarray = np.load(path, mmap_mode="r")
-    except (OSError, ValueError) as error:
-        raise UserError(f"{path}: cannot be read as an array ({error}).") from None
+        if is_zipfile(path):
+            raise UserError(f"{path}: this is an .npz file, of several arrays; save one with numpy.save.")
+        rows: np.ndarray = np.lib.format.open_memmap(path, mode="r")
+    except OSError as error:
+        raise UserError(f"{path}: cannot be read ({error.strerror or error}).") from None
+    except ValueError as error:
+        raise UserError(f"{path}: not an array as numpy.save writes it ({error}).") from None
     return rows
 
 

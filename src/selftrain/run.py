@@ -85,30 +85,43 @@ class Run:
 
         ``data``: a folder of class folders, a folder with ``test/<class>/*`` in it, the name of a dataset (its test
         set); any folder with ``labels``, a CSV file ``path,label`` of the pictures to evaluate on; or an array of
-        pictures with their ``labels``.
+        pictures (of features, for a run that was trained on them) with their ``labels``, as two arguments or a pair.
         """
         from selftrain.console import Reporter
+        from selftrain.data.arrays import composed
         from selftrain.data.sources import load_test_set, prepare
         from selftrain.predict import as_images
 
-        classes = self.predictor.card.classes
+        classes, features = self.predictor.card.classes, self.predictor.card.features
+        if labels is None and isinstance(data, tuple) and len(data) == 2:
+            data, labels = data
+        if features and (labels is None or isinstance(labels, (str, Path))):
+            raise UserError(
+                f"evaluate: {self.folder} was trained on features, not on pictures; give it features in Python: "
+                f"run.evaluate((x, y)), {features} numbers a row of x and one label each in y."
+            )
         if labels is None or isinstance(labels, (str, Path)):
             if not isinstance(data, (str, Path)):
                 raise UserError("labels: give one label a picture; a file of labels goes with a folder.")
             skipped: list[str] = []
+            reporter = self.reporter or Reporter(quiet=True)
             if labels is None:
-                prepare(str(data), root=root, strict=strict, reporter=self.reporter or Reporter(quiet=True))
-            images, truth = load_test_set(data, classes, labels, root=root, strict=strict, skipped=skipped)
-            if skipped and self.reporter is not None:
-                self.reporter.warn(f"left out {len(skipped)} images that cannot be read: {', '.join(skipped[:3])}")
+                prepare(str(data), root=root, strict=strict, reporter=reporter)
+            with reporter.progress("reading images", 1, "images") as bar:
+                images, truth = load_test_set(
+                    data, classes, labels, root=root, strict=strict, progress=bar.reach, skipped=skipped
+                )
+            if skipped:
+                reporter.warn(f"left out {len(skipped)} images that cannot be read: {', '.join(skipped[:3])}")
             return self.predictor.evaluate(images, truth)
-        names = [str(label) for label in labels]
-        if unknown := sorted(set(names) - set(classes)):
+        names = [composed(str(label)) for label in labels]
+        position = {composed(name): k for k, name in enumerate(classes)}
+        if unknown := sorted(set(names) - set(position)):
             raise UserError(f"labels: {unknown[0]!r} is not a class of this model ({', '.join(classes)}).")
-        images = as_images(data, self.predictor.card.features)
+        images = as_images(data, features)
         if len(images) != len(names):
             raise UserError(f"labels: {len(names)} labels for {len(images)} pictures; give one a picture.")
-        return self.predictor.evaluate(images, np.array([classes.index(name) for name in names]))
+        return self.predictor.evaluate(images, np.array([position[name] for name in names]))
 
     def report(self, out: str | Path | None = None, *, reference: bool = False) -> Path:
         """Write one HTML page that shows what the run did to each class, by default ``report.html`` in the folder."""

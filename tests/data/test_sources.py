@@ -241,6 +241,26 @@ def test_wrong_rows(tree: Path, tmp_path: Path, rows: list[str], expected: str) 
         load_corpus(tree, labels=put_labels(tmp_path / "labels.csv", *rows))
 
 
+def test_accents_in_one_piece_or_in_two(tmp_path: Path) -> None:
+    one, two = "K\u00e4fer", "Ka\u0308fer"
+    data = put(tmp_path / "tree", f"{one}/1.png", f"{two}/{two}.png", "3.png", f"test/{two}/0.png")
+    file = put_labels(tmp_path / "l.csv", f"{two}/1.png,{one}", f"{one}/{one}.png,{two}", f"{data}/3.png,b")
+    corpus = load_corpus(data, labels=file)
+    assert known(corpus) == {f"{one}/1.png": one, f"{two}/{two}.png": one, "3.png": "b"}
+    assert names_of_test(corpus) == {f"test/{two}/0.png": one}
+    put_labels(file, f"{one}/1.png,{one}", f"{two}/1.png,{one}", "3.png,b")
+    assert f"line 3: '{one}/1.png' has a row already" in error_of(data, labels=file)
+    put_labels(file, f"test/{one}/0.png,{one}", "3.png,b")
+    assert "line 2" in error_of(data, labels=file)
+    assert "belongs to the test set" in error_of(data, labels=file)
+    data = put(tmp_path / "folders", f"train/{one}/1.png", f"train/{two}/2.png", "train/b/1.png", f"test/{two}/1.png")
+    corpus = load_corpus(data)
+    assert known(corpus) == {f"train/{one}/1.png": one, f"train/{two}/2.png": one, "train/b/1.png": "b"}
+    assert names_of_test(corpus) == {f"test/{two}/1.png": one}
+    for classes in (("b", one), ("b", two)):
+        assert load_test_set(data, classes)[1].tolist() == [1]
+
+
 def test_a_row_for_a_test_image(layout2: Path, tmp_path: Path) -> None:
     file = put_labels(tmp_path / "labels.csv", "train/a/0.png,a", "test/b/0.png,b")
     assert "line 3: 'test/b/0.png' belongs to the test set" in error_of(layout2, labels=file)
@@ -255,6 +275,9 @@ def test_wrong_label_files(tree: Path, tmp_path: Path) -> None:
     assert "wide.csv: not UTF-8" in error_of(tree, labels=tmp_path / "wide.csv")
     file = put_labels(tmp_path / "columns.csv", "1.png,a", header="file,label")
     assert "no column path in the first line (found file, label)" in error_of(tree, labels=file)
+    for header, column in (("path,label,Label", "label"), (" path ,path,label", "path")):
+        file = put_labels(tmp_path / "twice.csv", "1.png,a,b", header=header)
+        assert f"twice.csv: 2 columns are called '{column}'; keep one" in error_of(tree, labels=file)
     file = put_labels(tmp_path / "semicolon.csv", "1.png;a", header="path;label")
     assert "no column path and no column label" in error_of(tree, labels=file)
     (tmp_path / "empty.csv").touch()
@@ -501,6 +524,7 @@ PICTURES = np.arange(6 * 4 * 4, dtype=np.uint8).reshape(6, 4, 4)
         (np.array([1.0, 0, -1, -1, -1, -1]), ("0", "1"), [1, 0, -1, -1, -1, -1]),
         (np.array([True, False, True, True, False, True]), ("False", "True"), [1, 0, 1, 1, 0, 1]),
         (["b", "a", "", "a", "b", ""], ("a", "b"), [1, 0, -1, 0, 1, -1]),
+        (["\u00e4", "b", "a\u0308", "b", "", ""], ("b", "\u00e4"), [1, 0, 1, 0, -1, -1]),
         (["b", "a", None, "a", "b", None], ("a", "b"), [1, 0, -1, 0, 1, -1]),
         (np.array(["b", "a", -1, "a", "b", -1], object), ("a", "b"), [1, 0, -1, 0, 1, -1]),
         (np.array(["b", "a", -1, "a", "b", -1]), ("a", "b"), [1, 0, -1, 0, 1, -1]),
@@ -537,6 +561,7 @@ def test_arrays_with_class_names_and_a_test_set() -> None:
     [
         ([0, 1], {}, "y: 2 labels for 6 pictures"),
         ([[0, 1]] * 6, {}, r"y: must be one label a picture; got shape \(6, 2\)"),
+        ([[0, 1], [1]] * 3, {}, r"y: must be one label a picture; got rows of several lengths"),
         ([0, 1, 2, -2, 0, 1], {}, "y: -2 is no label"),
         ([0, 1, np.nan, 0, 0, 1], {}, "y: must be integers or strings; got float64"),
         (np.array(["a", "b", np.nan, "a", "a", "a"], object), {}, "y: nan is no label"),

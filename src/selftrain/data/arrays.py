@@ -5,6 +5,7 @@ Knows nothing of files, splits or training.
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from selftrain.data.corpus import Corpus
+from selftrain.data.features import FeatureRows
 from selftrain.data.images import ArrayImages, Images
 from selftrain.errors import UserError, nearest
 
@@ -43,6 +45,11 @@ def corpus_from_arrays(
         Whether a mirrored picture keeps its meaning.
     """
     images = x if isinstance(x, Images) else ArrayImages(x)
+    if isinstance(images, FeatureRows) and 0 in images.values.shape[1:]:
+        _, views, numbers = images.values.shape
+        raise UserError(
+            f"x: has {views} views of {numbers} numbers a row; give (n, dim) or (n, views, dim), none of them 0."
+        )
     found = _label_values(y, "y")
     if len(found) != len(images):
         raise UserError(f"y: {len(found)} labels for {len(images)} pictures; give one a picture (-1 is unlabeled).")
@@ -51,7 +58,7 @@ def corpus_from_arrays(
         classes = tuple(str(value) for value in values)
         position: dict[Any, int] = {value: k for k, value in enumerate(values)}
     else:
-        classes = tuple(str(class_name) for class_name in classes)
+        classes = tuple(composed(str(class_name)) for class_name in classes)
         if len(set(classes)) != len(classes):
             raise UserError("classes: a name occurs twice; give each class its own.")
         integers = bool(values) and isinstance(values[0], int)
@@ -76,7 +83,10 @@ def corpus_from_arrays(
 
 def _label_values(y: ArrayLike, argument: str) -> list[Any]:
     """Labels as a list of int or of str, with None for unlabeled."""
-    array = np.asarray(y)
+    try:
+        array = np.asarray(y)
+    except ValueError:  # rows of several lengths
+        raise UserError(f"{argument}: must be one label a picture; got rows of several lengths.") from None
     if array.ndim != 1:
         raise UserError(f"{argument}: must be one label a picture; got shape {array.shape}.")
     if np.issubdtype(array.dtype, np.floating):
@@ -90,7 +100,7 @@ def _label_values(y: ArrayLike, argument: str) -> list[Any]:
         if value is None or value == -1 or (isinstance(value, str) and value in ("", "-1")):
             values.append(None)  # "-1" is what NumPy makes of -1 among strings
         elif isinstance(value, str):
-            values.append(str(value))
+            values.append(composed(value))
         elif isinstance(value, (int, np.integer)) and value >= 0:
             values.append(int(value))
         else:
@@ -101,6 +111,11 @@ def _label_values(y: ArrayLike, argument: str) -> list[Any]:
     if len(kinds) > 1:
         raise UserError(f"{argument}: mixes integers and strings; use one of them.")
     return values
+
+
+def composed(name: str) -> str:
+    """A name with its accents as Unicode's NFC has them: macOS takes them apart, and it is the same name still."""
+    return unicodedata.normalize("NFC", name)
 
 
 def encode_labels(

@@ -21,6 +21,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from selftrain.console import Reporter
+from selftrain.data.arrays import composed
 from selftrain.data.cache import cache_root
 from selftrain.data.corpus import Corpus
 from selftrain.data.images import IMAGE_SUFFIXES, EncodedImages, check_images, file_stamp
@@ -330,6 +331,7 @@ def read_shards(
 def load_shards(pattern: str, *, check: str = "full", strict: bool = False, reporter: Reporter | None = None) -> Corpus:
     """A corpus of shards: images with a ``.cls`` beside them are labeled, with a number or a word; others are not."""
     images, texts, skipped = read_shards(pattern, check=check, strict=strict, reporter=reporter)
+    texts = [composed(text) for text in texts]
     known = sorted({text for text in texts if text})
     if not known:
         raise UserError(

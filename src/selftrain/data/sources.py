@@ -11,13 +11,14 @@ import os
 import posixpath
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
 from selftrain.console import Reporter
-from selftrain.data.arrays import corpus_from_arrays, encode_labels
+from selftrain.data.arrays import composed, corpus_from_arrays, encode_labels
 from selftrain.data.corpus import Corpus
 from selftrain.data.datasets import DATASETS, DatasetSpec
 from selftrain.data.hub import HubName, hub_images, is_hub, load_hub, open_hub
@@ -222,8 +223,8 @@ def load_test_set(
             raise UserError(f"{text}: {int((test_labels < 0).sum())} of {len(test)} images have no label to compare.")
         if skipped is not None:
             skipped += corpus.skipped
-        position = {name: k for k, name in enumerate(classes)}
-        named = [corpus.classes[k] for k in test_labels.tolist()]
+        position = {composed(name): k for k, name in enumerate(classes)}
+        named = [composed(corpus.classes[k]) for k in test_labels.tolist()]
         return test, encode_labels(named, position, classes, text)
     top = _subfolders(found)
     below = "test" if "test" in top and "test" not in classes else ""
@@ -257,7 +258,12 @@ def _has_layout(folder: Path) -> bool:
 
 def absolute(data: object) -> str:
     """DATA as it is understood from anywhere; a name that is no path here stays as it is."""
-    text = os.fspath(data) if isinstance(data, os.PathLike) else str(data)
+    if not isinstance(data, (str, os.PathLike)):
+        raise UserError(
+            f"data: expected a folder, a name, or a pair of arrays (x, y) with a label for each row of x (-1 is "
+            f"unlabeled); got {type(data).__name__} alone."
+        )
+    text = os.fspath(data)
     if is_hub(text):
         return HubName.parse(text).absolute()
     if is_shards(text):
@@ -350,7 +356,7 @@ def _layout_folders(folder: Path, test_folder: Path | None) -> tuple[tuple[str, 
     if other is not None:
         raise UserError(f"{folder / other}: rename it to 'unlabeled' if these are the unlabeled images.")
     pool = _class_folders(folder, kind)
-    classes = tuple(_subfolders(folder / kind))
+    classes = _classes_in(folder / kind)
     test_prefix = None if test_folder is None else _prefix_inside(test_folder, folder)
     if test_prefix is not None and any(name.startswith(test_prefix) for name in pool.names):
         raise UserError(f"--test {test_folder}: holds images that are trained on; give a folder of other images.")
@@ -388,6 +394,10 @@ def _suffixes() -> str:
     return " ".join(suffix[1:] for suffix in IMAGE_SUFFIXES)
 
 
+def _classes_in(folder: Path) -> tuple[str, ...]:
+    return tuple(sorted({composed(name) for name in _subfolders(folder)}))
+
+
 def _class_folders(root: Path, below: str = "", classes: Sequence[str] | None = None) -> _Part:
     """Images in ``root/below/<class>/**``, named relative to ``root``. With ``classes`` given, no others may occur."""
     folder = root / below if below else root
@@ -399,11 +409,12 @@ def _class_folders(root: Path, below: str = "", classes: Sequence[str] | None = 
     if not found:
         raise UserError(f"{folder}: no class folder in it; it must hold one folder a class.")
     if classes is None:
-        classes = found
-    position = {name: k for k, name in enumerate(classes)}
+        classes = _classes_in(folder)
+    of_class = {composed(name): k for k, name in enumerate(classes)}
     for name in found:
-        if name not in position:
+        if composed(name) not in of_class:
             raise UserError(f"{folder / name}: {_no_class(name, classes)}")
+    position = {name: of_class[composed(name)] for name in found}
     labels = np.empty(len(names), np.int64)
     for i, name in enumerate(names):
         first, slash, _ = name[len(prefix) :].partition("/")
@@ -460,7 +471,7 @@ def _layout_csv(folder: Path, file: Path, tested: Path | None) -> tuple[tuple[st
     if not names:
         raise UserError(f"{folder}: no image in this folder ({_suffixes()}).")
     test_part, kept_out = None, []
-    if (folder / "test").is_dir() and not set(classes).isdisjoint(_subfolders(folder / "test")):
+    if (folder / "test").is_dir() and not set(classes).isdisjoint(_classes_in(folder / "test")):
         kept_out.append("test/")
         test_part = _class_folders(folder, "test", classes=classes) if tested is None else None
     if tested is not None and tested.is_file():
@@ -501,7 +512,7 @@ def _place_rows(
 ) -> dict[int, int]:
     """The class of each image in ``names`` that has a row, both by position."""
     row_paths = _RowPaths(folder, file.parent, {name: i for i, name in enumerate(names)}, held)
-    class_position = {name: k for k, name in enumerate(classes)}
+    class_position = {composed(name): k for k, name in enumerate(classes)}
     line_of: dict[int, int] = {}
     found: dict[int, int] = {}
     for line, path, label in rows:
@@ -533,12 +544,15 @@ def _read_rows(file: Path) -> list[tuple[int, str, str]]:
                     f"{file}: no column {' and no column '.join(missing)} in the first line (found {found}); "
                     "it must begin with 'path,label'."
                 )
+            twice = next((column for column in ("path", "label") if header.count(column) > 1), None)
+            if twice is not None:
+                raise UserError(f"{file}: {header.count(twice)} columns are called {twice!r}; keep one of them.")
             path_column, label_column = header.index("path"), header.index("label")
             for row in reader:
                 if not any(cell.strip() for cell in row):
                     continue
                 path = row[path_column].strip() if path_column < len(row) else ""
-                label = row[label_column].strip() if label_column < len(row) else ""
+                label = composed(row[label_column].strip()) if label_column < len(row) else ""
                 if not path:
                     raise UserError(f"{file}, line {reader.line_num}: no path; each row needs a path and a label.")
                 if not label:
@@ -567,15 +581,22 @@ class _RowPaths:
         self.position = position
         self.held = held
 
+    @cached_property
+    def alike(self) -> dict[str, str]:
+        """Names of images and of held-out ones, by what they are but for how accents are written."""
+        return {composed(name): name for name in (*self.held, *self.position)}
+
     def find(self, path: str) -> int:
-        in_test = False
-        for text in dict.fromkeys((path, path.replace("\\", "/"))):
-            for name in self._readings(text):
-                if name in self.position:
-                    return self.position[name]
-                in_test = in_test or name in self.held
         text = path.replace("\\", "/")
-        if in_test:
+        readings = [name for spelling in dict.fromkeys((path, text)) for name in self._readings(spelling)]
+        for name in readings:
+            if name in self.position:
+                return self.position[name]
+        alike = [self.alike[composed(name)] for name in readings if composed(name) in self.alike]
+        for name in alike:
+            if name in self.position:
+                return self.position[name]
+        if alike:
             raise UserError(f"{path!r} belongs to the test set; remove the row.")
         for base in (self.folder, self.csv_folder):
             place = base / text
