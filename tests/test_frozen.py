@@ -242,10 +242,22 @@ def test_arrays_that_are_no_features(tmp_path: Path) -> None:
         ((np.zeros((40, 0, 6)), y), "x: has 0 views of 6 numbers a row"),
         ((np.zeros((40, 2, 0)), y), "x: has 2 views of 0 numbers a row"),
         ((x, [[0], [0, 1]] * 20), "y: must be one label a picture"),
+        (([[1.0], [1.0, 2.0]] * 20, y), "data: its rows are not all of one shape"),
+        ((x * 1j, y), r"data: expected real numbers, got complex128 of shape \(40, 6\)"),
+        ((np.full((40, 3, 6), np.nan), y), "data: row 0 is not finite"),
     ):
         with pytest.raises(selftrain.UserError, match=words):
             selftrain.train(given, backbone="features", out=tmp_path / "run", quiet=True)
         assert not (tmp_path / "run").exists()
+    for options, words in (
+        ({"test": (np.where(x == 0, np.inf, x)[:4], y[:4])}, "test: row 0 is not finite"),
+        ({"test": x}, "test: an array by itself"),
+        ({"labels": y}, "labels: an array by itself"),
+    ):
+        with pytest.raises(UserError, match=words):
+            selftrain.train((x, y), out=tmp_path / "run", quiet=True, **options)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="Features want backbone='features'"):
+        selftrain.train((2 * np.ones((40, 5, 6)), y), out=tmp_path / "run", quiet=True)
 
 
 def test_flat_arrays_are_features(tmp_path: Path) -> None:

@@ -124,6 +124,10 @@ def train(
     for name, pair in (("data", arrays), ("test", test_arrays)):
         if pair is not None and len(pair) != 2:
             raise UserError(f"{name}: expected a pair of arrays (x, y), got {len(pair)} things.")
+    for name, value in (("test", test), ("labels", labels)):
+        if hasattr(value, "__array__"):
+            raise UserError(f"{name}: an array by itself; give pairs (x, y), with -1 in y for what has no label.")
+    arrays, test_arrays = _with_numbers("data", arrays), _with_numbers("test", test_arrays)
     if arrays is not None and (labels is not None or (test is not None and test_arrays is None)):
         raise UserError("data: with arrays (x, y) the labels are in y, and a test set is a pair of arrays, too.")
     if arrays is not None and unlabeled is not None:
@@ -194,6 +198,21 @@ def train(
 
         cross_validate(run.folder, reporter, folds=chosen.train.folds, data=arrays, method=own)
     return run
+
+
+def _with_numbers(name: str, pair: Any) -> tuple[np.ndarray, Any] | None:
+    """A pair (x, y) whose x is an array of numbers."""
+    if pair is None:
+        return None
+    try:
+        x = np.asarray(pair[0])
+    except ValueError:
+        raise UserError(f"{name}: its rows are not all of one shape.") from None
+    if not (np.issubdtype(x.dtype, np.floating) or np.issubdtype(x.dtype, np.integer) or x.dtype == bool):
+        raise UserError(f"{name}: expected real numbers, got {x.dtype} of shape {x.shape}.")
+    if np.issubdtype(x.dtype, np.floating) and x.ndim < 4 and not np.isfinite(x).all():
+        raise UserError(f"{name}: row {int(np.argwhere(~np.isfinite(x))[0][0])} is not finite.")
+    return x, pair[1]
 
 
 def settle(given: Mapping[str, Any], method: Method | None = None) -> tuple[Settings, Method]:

@@ -492,7 +492,7 @@ def _channels_first(values: NDArray[Any]) -> NDArray[np.uint8]:
         if not (low >= 0 and high <= 1):  # false for NaN too
             raise UserError(
                 f"float images must lie from 0 to 1, these go from {low:g} to {high:g}; scale them, or give uint8 "
-                f"from 0 to 255; {found}."
+                f"from 0 to 255; {found}." + (" Features want backbone='features'." if values.shape[1] == 1 else "")
             )
         pixels[start : start + 1024] = np.rint(part * 255)
     return pixels
