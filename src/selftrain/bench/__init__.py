@@ -101,10 +101,13 @@ SHARED: dict[str, tuple[Any, ...]] = {
     "base.tau": (0.7, 0.8, 0.9),
     "data.crop_scale": (0.2, 0.5),
     "optim.lr": (0.003, 0.01, 0.03),
+    "optim.weight_decay": (0.0005, 0.005, 0.01, 0.02),
+    "optim.ema": (0.0, 0.99, 0.995),
     "network.bottleneck": (256, 512, 1024),
     "network.dropout": (0.0, 0.2, 0.5),
     "network.unit_features": (True, False),
     "train.batch": (32, 64),
+    "train.unlabeled_batch": (64, 128),
     "train.steps": (1000, 2000),
 }
 OWN: dict[str, tuple[Any, ...]] = {
@@ -129,6 +132,9 @@ def _shared_rows() -> Iterator[Row]:
                 own = setting.partition("base.")[2]
                 name = setting if not own else f"method.{own}" if method == "fixmatch" else f"method.{setting}"
                 yield Row(method, {name: value}, f"{method}, {name.rpartition('.')[2]} {value}")
+    yield from changes(
+        [NO_WORST, "flexmatch", "mean_teacher", "dash", "pseudo_label"], "optim.weight_decay", (0.0005, 0.02)
+    )
     for weak, strong in VIEWS:
         kept = {"data.weak_views": weak, "data.strong_views": strong}
         yield from (Row(method, kept, f"{method}, {weak} weak, {strong} strong") for method in ("fixmatch", DST))
