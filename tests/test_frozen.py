@@ -104,6 +104,15 @@ def test_the_folder_alone_predicts(tmp_path: Path, data: Path, monkeypatch: pyte
     assert np.array_equal(before, after)
 
 
+def test_the_model_folder_alone_predicts(tmp_path: Path, data: Path) -> None:
+    run = frozen(data, tmp_path / "run", labels_per_class=2, size=32)
+    expected = run.predict(data / "test").probabilities
+    shutil.copytree(run.folder / "model", tmp_path / "shipped")
+    shutil.copytree(run.folder / "model", tmp_path / "other" / "model")
+    for folder in ("shipped", "other"):
+        assert np.array_equal(selftrain.Run(tmp_path / folder).predict(data / "test").probabilities, expected)
+
+
 def test_a_backbone_left_out_is_fetched_and_checked(tmp_path: Path, data: Path) -> None:
     lean = {"network.save_backbone": False}
     run = frozen(data, tmp_path / "run", labels_per_class=2, size=32, settings=lean)

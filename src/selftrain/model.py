@@ -19,9 +19,10 @@ from selftrain.errors import UserError
 from selftrain.files import cannot_write, read_json, replacing, write_json
 from selftrain.methods import make_method
 from selftrain.network import Classifier, Encoder, Network, OnFeatures, Task, UnitFeatures, mlp_head
+from selftrain.run import CARD
 from selftrain.settings import NetworkSettings
 
-WEIGHTS, CARD = "model.safetensors", "model.json"
+WEIGHTS = "model.safetensors"
 FORMAT = 1
 BACKBONE = "encoder.backbone."  # what the names of a frozen backbone's weights start with
 

@@ -20,18 +20,19 @@ if TYPE_CHECKING:
     from selftrain.predict import Predictions, Predictor
 
 CONFIG, SPLIT, METRICS, RESULTS, LOG = "config.yaml", "split.json", "metrics.jsonl", "results.json", "log.txt"
-CHECKPOINTS, MODEL = "checkpoints", "model"
+CHECKPOINTS, MODEL, CARD = "checkpoints", "model", "model.json"
 OUTPUTS, REFERENCE = "outputs.npz", "reference.json"
 LOCK = ".lock"  # there while a process trains
 
 
 class Run:
-    """A folder written by ``selftrain train``."""
+    """A folder written by ``selftrain train``; for prediction its ``model`` folder will do."""
 
     def __init__(self, folder: str | Path, reporter: Reporter | None = None):
         self.folder = Path(folder)
         self.reporter = reporter
-        if not (self.folder / CONFIG).exists():
+        self.model = self.folder if (self.folder / CARD).exists() else self.folder / MODEL
+        if not (self.folder / CONFIG).exists() and not (self.model / CARD).exists():
             raise UserError(f"{self.folder}: not a run folder (no {CONFIG} in it). Make one with 'selftrain train'.")
 
     def __fspath__(self) -> str:
@@ -71,8 +72,9 @@ class Run:
         from selftrain.data.cache import can_be_kept
         from selftrain.predict import Predictor
 
-        own = self.config.get("data", {}).get("cache")  # of no use on another machine, perhaps
-        return Predictor(self.folder / MODEL, self.reporter, cache=own if own and can_be_kept(Path(own)) else None)
+        config = self.config if (self.folder / CONFIG).exists() else {}
+        own = config.get("data", {}).get("cache")  # of no use on another machine, perhaps
+        return Predictor(self.model, self.reporter, cache=own if own and can_be_kept(Path(own)) else None)
 
     def predict(self, images: Any, *, strict: bool = False) -> Predictions:
         """Class and probabilities of new pictures: a folder, a file, or a NumPy array."""
