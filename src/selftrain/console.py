@@ -69,14 +69,17 @@ class Reporter:
         self.say(f"warning: {text}", style="yellow")
 
     @contextmanager
-    def progress(self, description: str, total: int, unit: str, start: int = 0) -> Iterator[Steps | Lines]:
+    def progress(
+        self, description: str, total: int, unit: str, start: int = 0, *, kept: str = ""
+    ) -> Iterator[Steps | Lines]:
         """A progress bar with the time left; ``Steps.note`` changes the words at its end. Where nobody watches, a line
-        a minute. Ctrl-C gets a line, too."""
+        a minute. ``kept``: what Ctrl-C leaves, to be said then."""
         try:
             with self._bar(description, total, unit, start) as bar:
                 yield bar
         except KeyboardInterrupt:
-            self.say(f"stopped while {description}; the same command goes on from what is kept")
+            if kept:
+                self.say(f"stopped while {description}; {kept}")
             raise
 
     @contextmanager

@@ -88,7 +88,8 @@ def cached_array(
             done = len(store.checksums) - len(missing)
             if done:
                 reporter.say(f"{what}: {done} of {len(store.checksums)} pieces are in {folder} already")
-            with reporter.progress(what, shape[0], unit, start=done * piece) as bar:
+            kept = "what is done is kept, and the same command goes on from there"
+            with reporter.progress(what, shape[0], unit, start=done * piece, kept=kept) as bar:
                 _fill(store, missing, compute, threads, bar.reach)
         with suppress(OSError):
             os.utime(folder / ABOUT)  # the time of the last use
