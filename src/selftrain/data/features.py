@@ -108,7 +108,7 @@ class FeatureViews:
         return views
 
     def _gather(self, rows: np.ndarray, places: np.ndarray) -> Tensor:
-        return torch.from_numpy(self.features[rows, places].astype(np.float32))
+        return torch.from_numpy(self.features[rows, places]).float()  # torch is much quicker than NumPy in this
 
 
 class VectorFile:
@@ -150,7 +150,7 @@ class VectorFile:
 def feature_batches(features: np.ndarray, batch: int) -> Iterator[Tensor]:
     """The clean view of every row, in order, in batches."""
     for start in range(0, len(features), batch):
-        yield torch.from_numpy(np.array(features[start : start + batch, 0], dtype=np.float32))
+        yield torch.from_numpy(np.array(features[start : start + batch, 0])).float()
 
 
 class FeatureRows(Images):
