@@ -33,7 +33,7 @@ def average_rows() -> list[Row]:
         copies = [p.clone() for p in theirs]
         lerp = partial(torch._foreach_lerp_, copies, theirs, 0.001)
         ours, by_state_dict = partial(average.update, module, 5000), StateDictAverage(module).update
-        times = take_turns({"lerp": lerp, "ours": ours}, CLOCK.rounds(40, 15), warm_up=3, repeat=20)
+        times = take_turns({"lerp": lerp, "ours": ours}, CLOCK.rounds(40, 15), warm_up=3, repeat=100)
         slow = take_turns({"state dict": by_state_dict, "ours": ours}, CLOCK.rounds(20, 8), repeat=5)
         rows.append(times.cost(f"weight average / foreach lerp, {name}", "ours", "lerp", 1.2))
         rows.append(slow.gain(f"weight average by state dict / ours, {name}", "ours", "state dict"))

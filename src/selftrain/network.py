@@ -136,7 +136,7 @@ class OnFeatures(nn.Module):
 class Average(nn.Module):
     """The exponential moving average of a module: bar(theta) <- m_t bar(theta) + (1 - m_t) theta."""
 
-    _followed: tuple[nn.Module, _Found, _Found, _Found, _Found] | None
+    _followed: tuple[nn.Module, list[tuple[_Found, _Found]]] | None
 
     def __init__(self, module: nn.Module, decay: float, buffers: str = "copied"):
         super().__init__()
@@ -151,19 +151,22 @@ class Average(nn.Module):
         averaged where that is asked for, but for counts."""
         m = min(self.decay, 1 - 1 / (t + 1))
         if self._followed is None or self._followed[0] is not source:
-            kinds = ((root, of) for of in (self._averaged, self._copied) for root in (self.module, source))
-            mine, new, copies, originals = (_Found(root, of) for root, of in kinds)
-            self._followed = source, mine, new, copies, originals
-        _, mine, new, copies, originals = self._followed
+            kinds = (self._averaged, self._copied, self._counted)
+            self._followed = source, [(_Found(self.module, kind), _Found(source, kind)) for kind in kinds]
+        _, ((mine, new), *copied) = self._followed
         torch._foreach_lerp_(mine.now(), new.now(), 1 - m)
-        if copies.places:
-            torch._foreach_copy_(copies.now(), originals.now())
+        for copies, originals in copied:  # each kind of numbers by itself: torch is quicker so
+            if copies.places:
+                torch._foreach_copy_(copies.now(), originals.now())
 
     def _averaged(self, x: Tensor) -> bool:
         return isinstance(x, nn.Parameter) or (self.of_buffers == "averaged" and x.is_floating_point())
 
     def _copied(self, x: Tensor) -> bool:
-        return not self._averaged(x)
+        return not self._averaged(x) and x.is_floating_point()
+
+    def _counted(self, x: Tensor) -> bool:
+        return not self._averaged(x) and not x.is_floating_point()
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_followed": None}  # a copy of this is not to carry the source along
