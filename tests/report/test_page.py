@@ -16,7 +16,7 @@ from PIL import Image
 from selftrain.errors import UserError
 from selftrain.report import write_report
 from selftrain.report.advice import advise
-from selftrain.report.charts import Series, _apart, change_chart, line_chart, matrix, stacked_chart
+from selftrain.report.charts import Series, _apart, _brief, change_chart, line_chart, matrix, stacked_chart
 from selftrain.report.reading import read_run, read_runs, reference_of, spoken, training_bias
 from tests.report.made import CIFAR, NASTY, make_run
 
@@ -286,6 +286,14 @@ def test_methods_are_called_as_people_call_them() -> None:
     assert spoken("dst(fixmatch)") == "DST(FixMatch)"
     assert spoken("dst(fixmatch(tau=0.9), worst=false)") == "DST(FixMatch(tau=0.9), worst=false)"
     assert spoken("supervised") == "Labels only"
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [(0.00719, "0.0072"), (0.0000719, "7e-05"), (12.5, "12.5"), (-0.1234, "-0.12"), (1234567.0, "1e+06")],
+)
+def test_numbers_at_the_ends_of_curves_are_short(value: float, words: str) -> None:
+    assert _brief(value, lambda x: f"{x:.10g}") == words
 
 
 def test_names_tell_runs_apart(tmp_path: Path) -> None:

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from selftrain.data.corpus import Corpus
-from selftrain.data.features import FeatureRows
 from selftrain.data.images import ArrayImages, Images
 from selftrain.errors import UserError, nearest
 
@@ -45,11 +44,6 @@ def corpus_from_arrays(
         Whether a mirrored picture keeps its meaning.
     """
     images = x if isinstance(x, Images) else ArrayImages(x)
-    if isinstance(images, FeatureRows) and 0 in images.values.shape[1:]:
-        _, views, numbers = images.values.shape
-        raise UserError(
-            f"x: has {views} views of {numbers} numbers a row; give (n, dim) or (n, views, dim), none of them 0."
-        )
     found = _label_values(y, "y")
     if len(found) != len(images):
         raise UserError(f"y: {len(found)} labels for {len(images)} pictures; give one a picture (-1 is unlabeled).")

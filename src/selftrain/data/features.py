@@ -161,7 +161,7 @@ class FeatureRows(Images):
         values = np.asarray(array)
         if values.ndim == 2:
             values = values[:, None]
-        if values.ndim != 3 or not np.issubdtype(values.dtype, np.number):
+        if values.ndim != 3 or 0 in values.shape[1:] or not np.issubdtype(values.dtype, np.number):
             raise UserError(
                 f"features: expected numbers of shape (n, dim) or (n, views, dim), got {values.dtype} of shape "
                 f"{np.shape(array)}."

@@ -121,6 +121,14 @@ def _grid(scale: _Scale, form: Format) -> tuple[str, Markup]:
     return lines, words_
 
 
+def _brief(value: float, form: Format) -> str:
+    """A number for the end of a curve, where a telephone has room for six signs."""
+    text = form(value).replace("\u202f%", "")
+    if text == "infinite":
+        return "∞"
+    return next((words for words in (text, f"{value:.2g}") if len(words) <= 6), f"{value:.0e}")
+
+
 def _short(form: Format) -> Format:
     """Ticks without needless decimals."""
     return lambda value: form(value).replace(".0\u202f%", "\u202f%").removesuffix(".0")
@@ -182,9 +190,8 @@ def line_chart(
     labels = Markup("")
     if not diagonal:
         for s, y in zip(series, _apart(ends, 9.0), strict=True):
-            value = form(s.points[-1][1])
             labels += Markup('<span class="end s{}" data-run="{}" style="top:{}%">{}</span>').format(
-                s.run % 8, s.run, _place(y), "∞" if value == "infinite" else value.replace("\u202f%", "")
+                s.run % 8, s.run, _place(y), _brief(s.points[-1][1], form)
             )
     x_ticks = [x0, (x0 + x1) / 2, x1] if x1 > x0 else [x0]
     x_words = Markup("").join(
