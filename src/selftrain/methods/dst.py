@@ -5,7 +5,7 @@ Knows nothing of the base it wraps beyond those two verbs.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, ClassVar, Literal
@@ -125,21 +125,26 @@ class DST(Wrapper):
             terms["unlabeled"] = self.base.weight(net) * self.base.imitate(net, h_pseudo, u, f_hat)  # Eq. 5
         if self.worst and turn == "all":  # psi and h' in one backward pass: the gradient turns round on its way to psi
             reverse = partial(st.reverse_gradient, c=self.coefficient(net))
-            terms["worst"] = self.eta * self.E(net, l.map(reverse), u.map(reverse), f_hat, notes)
+            terms["worst"] = self.eta * self.E(net, l, u, f_hat, notes, reverse)
         elif self.worst:  # min over psi with h' fixed, Eq. 7
             with frozen(net.parts["h_worst"]):
                 terms["worst"] = -self.coefficient(net) * self.eta * self.E(net, l, u, f_hat, notes)
         self.base.record(net, l, u, f_hat)
         return Losses(terms, f_hat, notes)
 
-    def E(self, net: Network, l: Labeled, u: Unlabeled, f_hat: st.PseudoLabels, notes: Notes) -> Tensor:  # noqa: N802
+    def E(  # noqa: N802
+        self, net: Network, l: Labeled, u: Unlabeled, f_hat: st.PseudoLabels, notes: Notes,
+        reverse: Callable[[Tensor], Tensor] = lambda z: z,
+    ) -> Tensor:  # fmt: skip
         """What h' minimises: wrong on labeled data, or in agreement with f_hat on unlabeled data."""
         h_worst, exists = net.parts["h_worst"], f_hat.y >= 0
         f_hat = st.PseudoLabels(f_hat.y, f_hat.keep if self.worst_threshold else exists)
-        on_u, on_l = together(h_worst, u[self.sees], l.weak)
+        on_u, on_l = together(h_worst, reverse(u[self.sees]), reverse(l.weak))
         mistake = self.worst_loss == "mistake"
         agreement = st.mistake_loss(on_u, f_hat) if mistake else -st.pseudo_cross_entropy(on_u, f_hat, self.ce_cap)
-        wrong = st.cross_entropy(on_l, l.y if self.worst_labels == "true" else net.h(l.weak).argmax(dim=1))
+        with torch.no_grad():
+            y = l.y if self.worst_labels == "true" else net.h(l.weak).argmax(dim=1)
+        wrong = st.cross_entropy(on_l, y)
         notes |= {"h_worst": on_u.detach(), "L_worst": wrong.detach()}
         return (self.eta_prime * wrong + agreement) * exists.any()  # no worst case until the base has made labels
 
