@@ -6,13 +6,12 @@ Knows nothing of equations (methods) or of the command line: it joins data, netw
 from __future__ import annotations
 
 import json
-import os
 import re
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, nullcontext
 from dataclasses import asdict, replace
 from pathlib import Path
 from types import FrameType
@@ -20,7 +19,6 @@ from typing import Any
 
 import numpy as np
 import torch
-from filelock import FileLock, Timeout
 from lightning_fabric import Fabric
 from torch import nn
 
@@ -62,7 +60,8 @@ from selftrain.model import save_model
 from selftrain.network import Classifier, Committee, Network, Task
 from selftrain.options import flatten
 from selftrain.outputs import evaluated_outputs, never_predicted, pool_outputs, save_outputs
-from selftrain.run import CHECKPOINTS, CONFIG, LOCK, LOG, METRICS, MODEL, OUTPUTS, RESULTS, SPLIT, Run
+from selftrain.run import CHECKPOINTS, CONFIG, LOG, METRICS, MODEL, OUTPUTS, RESULTS, SPLIT, Run
+from selftrain.run_folder import alone, check_free, free_folder, resumable
 from selftrain.settings import Settings, dump_settings, make_settings, read_config, settings_hash, with_values
 
 
@@ -160,10 +159,10 @@ def train(
     reporter = Reporter(quiet or started().rank > 0)
     folder = Path(out) if out is not None else None
     if resume:
-        folder = _resumable(folder)
+        folder = resumable(folder)
         given = _unchanged(read_config(folder / CONFIG), given, folder, own)
     elif folder is not None:
-        _check_free(folder)
+        check_free(folder)
     if not given.get("data.path"):
         raise UserError("DATA is missing: give a folder of images, or a dataset's name such as 'digits'.")
 
@@ -255,58 +254,6 @@ def absolute_path(path: Any) -> str | None:
     if path is None:
         return None
     return str(Path(path).resolve()) if Path(path).exists() else str(path)
-
-
-def _check_free(folder: Path) -> None:
-    """Where a run cannot be written is better said before hours of work."""
-    try:
-        inside = {path.name for path in folder.iterdir()} - {LOCK} if folder.is_dir() else set()
-        taken = folder.is_symlink() or (folder.exists() and not folder.is_dir()) or bool(inside)
-        parent = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-        writable = parent.is_dir() and os.access(parent, os.W_OK)
-    except OSError as error:
-        raise UserError(f"--out {str(folder)[:80]}: cannot be made ({error.strerror}).") from None
-    if taken:
-        raise UserError(
-            f"--out {folder}: exists already. Add --resume to go on with that run, or choose another folder."
-        )
-    if not writable:
-        raise UserError(f"--out {folder}: cannot be made, {parent} is not a folder that can be written to.")
-
-
-@contextmanager
-def _alone(folder: Path, resume: bool) -> Iterator[None]:
-    """Inside, the run folder is there and no other process trains in it; the lock of a killed one is free at once."""
-    if not resume:
-        _check_free(folder)  # again: what came before may have taken long
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"--out {folder}: cannot be made ({error.strerror}).") from None
-    lock = FileLock(folder / LOCK)
-    try:
-        lock.acquire(timeout=0)
-    except Timeout:
-        raise UserError(f"--out {folder}: another process is training there. Wait for it, or choose another.") from None
-    except (OSError, NotImplementedError):
-        pass  # some network disks know no locks
-    try:
-        yield
-    finally:
-        with suppress(OSError):
-            (folder / LOCK).unlink(missing_ok=True)
-        lock.release()
-
-
-def _resumable(folder: Path | None) -> Path:
-    if folder is None:
-        raise UserError("--resume needs --out RUN, the folder of the run to go on with.")
-    if not (folder / CONFIG).exists():
-        raise UserError(
-            f"--resume: {folder} is not a run folder (no {CONFIG} in it). If it was stopped before training began, "
-            f"give the same command without --resume: features that are there already are kept."
-        )
-    return folder
 
 
 def _unchanged(saved: dict[str, Any], given: Mapping[str, Any], folder: Path, method: Method | None) -> dict[str, Any]:
@@ -506,8 +453,8 @@ class _Training:
                 f"--resume: rank {self.fabric.global_rank} found another checkpoint in {folder} than rank 0."
             )
         first = self.fabric.is_global_zero  # which alone writes
-        folder = from_first(folder or _free_folder(f"{self.corpus.name}-{name}-seed{settings.seed}"))
-        with _alone(folder, resume) if first else nullcontext():
+        folder = from_first(folder or free_folder(f"{self.corpus.name}-{name}-seed{settings.seed}"))
+        with alone(folder, resume) if first else nullcontext():
             self._take_all_steps(loop, folder, name, workers, watch)
         return Run(folder, self.reporter)
 
@@ -664,14 +611,6 @@ def _fit_to_images(settings: Settings, corpus: Corpus) -> Settings:
     if settings.network.backbone == "wrn":
         values["network.backbone"] = "wrn-tiny" if side <= 16 else "wrn-28-2"
     return with_values(settings, values)
-
-
-def _free_folder(name: str) -> Path:
-    stem = re.sub(r"[^\w.=]+", "-", name).strip("-")[:100]
-    number = 1
-    while (folder := Path("runs") / (stem if number == 1 else f"{stem}-{number}")).exists():
-        number += 1
-    return folder
 
 
 def _in_words(row: dict[str, Any], steps: int) -> str:
