@@ -56,6 +56,16 @@ def test_from_pictures_to_predictions(tmp_path: Path, data: Path) -> None:
     assert np.mean(right) == pytest.approx(run.results["accuracy"])
 
 
+def test_pictures_of_a_scale_the_backbone_does_not_know_are_remarked_on(
+    tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for side, remarked in ((32, True), (64, False)):
+        frozen(data, tmp_path / f"{side}", labels_per_class=2, size=side, steps=2, quiet=False)
+        said = " ".join(capsys.readouterr().err.split())
+        assert ("lite0 has learnt from pictures of 224 px" in said) is remarked
+        assert ("Try --size 112 to 224." in said) is remarked
+
+
 def test_methods_and_seeds_share_the_cache(tmp_path: Path, data: Path) -> None:
     frozen(data, tmp_path / "1", labels_per_class=2, size=32, method="fixmatch")
     before = {info.folder.name: (info.folder / "array.bin").stat().st_mtime_ns for info in caches()}

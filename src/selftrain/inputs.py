@@ -141,7 +141,13 @@ class FrozenInputs:
                 f"--regime frozen: backbone {network.backbone!r} has random weights, and its features would mean "
                 f"nothing. Take a pretrained one such as lite0, or --regime scratch."
             )
-        side = data.size or backbone.preprocessing.size
+        native = backbone.preprocessing.size
+        side = data.size or native
+        if not native / 4 <= side <= 2 * native:
+            reporter.warn(
+                f"--size {side}: {network.backbone} has learnt from pictures of {native} px; of those of another scale "
+                f"its features say less. Try --size {max(64, native // 2)} to {native}."
+            )
         self.settings = settings
         self.card = make_card(network, backbone, corpus.classes, side, frozen=True, weights=weights_hash(backbone))
         self.extractor = Extractor(make_encoder(self.card, backbone), self.card, data, device, reporter)
