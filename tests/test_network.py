@@ -6,7 +6,9 @@ import pytest
 import torch
 from torch import nn
 
+from selftrain.methods import make_method
 from selftrain.network import Committee, Dice, Dropout, redraw, still_statistics
+from tests.tiny import tiny_batch, tiny_net
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (3, 7), (64, 512), (5, 13, 3)])
@@ -78,3 +80,26 @@ def test_still_statistics_are_restored_afterwards() -> None:
     assert norm.momentum == 0.1
     assert norm.num_batches_tracked == 0
     assert torch.equal(norm.running_mean, torch.zeros(2))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("spelling", ["fixmatch", "dst(fixmatch)", "mean_teacher", "supervised"])
+def test_labeled_and_unlabeled_views_may_have_batch_norm_apart(spelling: str) -> None:
+    method = make_method(spelling)
+    net, alone = tiny_net(method), tiny_net(method)
+    net.bn_apart = True
+    labeled, unlabeled = tiny_batch()
+    l, u = net.encode(method.views, labeled, unlabeled)
+    z_l = alone.embed(*(labeled[name] for name in method.views.labeled))  # running statistics: of these alone
+    for name, z in zip(method.views.labeled, z_l, strict=True):
+        torch.testing.assert_close(l[name], z)
+    for name in method.views.unlabeled:
+        together = method.views.gradient if name in method.views.gradient else (
+            *(other for other in method.views.unlabeled if other not in method.views.gradient),
+        )  # fmt: skip
+        expected = torch.cat([unlabeled[other] for other in together])
+        with still_statistics(alone.psi):
+            z = dict(zip(together, alone.psi(expected).chunk(len(together)), strict=True))[name]
+        torch.testing.assert_close(u[name], z)
+        assert u[name].requires_grad == (name in method.views.gradient)
+    for mine, theirs in zip(net.psi.buffers(), alone.psi.buffers(), strict=True):
+        torch.testing.assert_close(mine, theirs)

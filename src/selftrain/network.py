@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
@@ -228,10 +228,12 @@ class Network(nn.Module):
     step: Tensor
     _peer: list[Network]
 
-    def __init__(self, classifier: Classifier, task: Task):
+    def __init__(self, classifier: Classifier, task: Task, *, bn_apart: bool = False):
+        """``bn_apart``: labeled and unlabeled views go through psi apart, and running statistics are of the former."""
         super().__init__()
         self.classifier = classifier
         self.task = task
+        self.bn_apart = bn_apart
         self.parts = nn.ModuleDict()
         self.register_buffer("step", torch.zeros((), dtype=torch.int64))
 
@@ -251,7 +253,7 @@ class Network(nn.Module):
 
     def twin(self) -> Network:
         """A second network beside this one, drawn afresh (but for a pretrained backbone), for methods that need two."""
-        twin = Network(copy.deepcopy(self.classifier), self.task)
+        twin = Network(copy.deepcopy(self.classifier), self.task, bn_apart=self.bn_apart)
         redraw(twin.psi.bottleneck, twin.h)
         if not getattr(twin.psi.backbone, "pretrained", False):
             redraw(twin.psi.backbone)
@@ -272,18 +274,23 @@ class Network(nn.Module):
     def encode(self, views: Views, l: Labeled, u: Unlabeled) -> tuple[Labeled, Unlabeled]:
         """psi of every view asked for: one pass for those that carry gradient, one without gradient for the others."""
         still = [name for name in views.unlabeled if name not in views.gradient]
-        z = self.embed(*(l[name] for name in views.labeled), *(u[name] for name in views.gradient))
+        x_l, x_u = [l[name] for name in views.labeled], [u[name] for name in views.gradient]
+        if self.bn_apart:
+            z = self.embed(*x_l)
+            with still_statistics(self.psi):
+                z += self.embed(*x_u)
+        else:
+            z = self.embed(*x_l, *x_u)
         z_l = dict(zip(views.labeled, z, strict=False))
         z_u = dict(zip(views.gradient, z[len(views.labeled) :], strict=True))
-        if still:
-            with torch.no_grad():
-                z_u |= zip(still, self.embed(*(u[name] for name in still)), strict=True)
+        with torch.no_grad(), still_statistics(self.psi) if self.bn_apart else nullcontext():
+            z_u |= zip(still, self.embed(*(u[name] for name in still)), strict=True)
         return l.with_views(z_l), u.with_views(z_u)
 
     def embed(self, *views: Tensor) -> list[Tensor]:
         """psi of several batches in one pass."""
-        if len(views) == 1:
-            return [self.psi(views[0])]
+        if len(views) < 2:
+            return [self.psi(view) for view in views]
         return list(self.psi(torch.cat(views)).split([len(view) for view in views]))
 
     def advance(self) -> None:

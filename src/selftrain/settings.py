@@ -102,6 +102,8 @@ class NetworkSettings:
     """scratch: share of a new batch in running statistics; unset: 1000/steps, from 0.001 (FixMatch's) to 0.1"""
     unit_features: bool = True
     """frozen: scale features to equal length"""
+    bn_apart: bool = False
+    """labeled and unlabeled views have batch norm apart, running statistics of the former (not if views mix)"""
     sync_bn: bool = True
     """several devices: batch norm takes its statistics of the whole batch, not of a device's share of it"""
     save_backbone: bool = True

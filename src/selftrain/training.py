@@ -344,7 +344,7 @@ class _Training:
             self.card = self.inputs.card
             if self.card.frozen and self.test is not None:
                 self.evaluated_batches()
-        self.net = Network(self.inputs.classifier, self._task())
+        self.net = Network(self.inputs.classifier, self._task(), bn_apart=settings.network.bn_apart)
         method.setup(self.net)
         if train.channels_last:
             self.net = self.net.to(memory_format=torch.channels_last)

@@ -106,6 +106,7 @@ SHARED: dict[str, tuple[Any, ...]] = {
     "network.bottleneck": (256, 512, 1024),
     "network.dropout": (0.0, 0.2, 0.5),
     "network.unit_features": (True, False),
+    "network.bn_apart": (False, True),
     "train.batch": (32, 64),
     "train.unlabeled_batch": (64, 128),
     "train.steps": (1000, 2000),
@@ -135,6 +136,7 @@ def _shared_rows() -> Iterator[Row]:
     yield from changes(
         [NO_WORST, "flexmatch", "mean_teacher", "dash", "pseudo_label"], "optim.weight_decay", (0.0005, 0.02)
     )
+    yield from changes([NO_WORST], "network.bn_apart", SHARED["network.bn_apart"])
     for weak, strong in VIEWS:
         kept = {"data.weak_views": weak, "data.strong_views": strong}
         yield from (Row(method, kept, f"{method}, {weak} weak, {strong} strong") for method in ("fixmatch", DST))
