@@ -6,7 +6,10 @@ Knows nothing of training; it imports torch only when a command needs it, so tha
 from __future__ import annotations
 
 import json
+import signal
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
 from typing import Annotated, Any
@@ -178,21 +181,29 @@ def predict(
 ) -> None:
     """Label new images: a CSV file with path, label, confidence and a probability for each class."""
     from selftrain.console import Reporter
-    from selftrain.files import check_writable
+    from selftrain.files import cannot_write, check_writable
     from selftrain.run import Run
 
     to_stdout = str(output) == "-"
     if not to_stdout:
+        _check_table(output)
         check_writable(output)
     reporter = Reporter()
     predictions = Run(run, reporter).predict(images, strict=strict)
     if to_stdout:
-        with open(1, "w", newline="", encoding="utf-8", errors="surrogateescape", closefd=False) as file:
-            predictions.write(file)
+        try:
+            with open(1, "w", newline="", encoding="utf-8", errors="surrogateescape", closefd=False) as file:
+                predictions.write(file)
+        except BrokenPipeError:
+            raise
+        except OSError as why:
+            raise cannot_write(Path("standard output"), why) from None
     else:
         predictions.save(output)
-    for error in predictions.unreadable[:5]:
+    for error in predictions.unreadable[:20]:
         reporter.warn(f"left out {error}")
+    if len(predictions.unreadable) > 20:
+        reporter.warn(f"and {len(predictions.unreadable) - 20} more")
     left_out = f", {len(predictions.unreadable)} that cannot be read left out" if predictions.unreadable else ""
     reporter.say(f"{len(predictions)} images labeled{'' if to_stdout else f' in {output}'}{left_out}")
 
@@ -359,13 +370,14 @@ def bench(
     chosen = find_bench(name)
     if methods:
         known = {row.name: row for row in chosen.rows}
-        chosen = replace(chosen, rows=tuple(known.get(text) or rows_of([text])[0] for text in methods))
+        chosen = replace(chosen, rows=tuple(known.get(text) or rows_of([text])[0] for text in dict.fromkeys(methods)))
     if datasets:
-        chosen = replace(chosen, datasets=tuple(datasets))
+        chosen = replace(chosen, datasets=tuple(dict.fromkeys(datasets)))
     cells = cells_of(chosen, seeds, dict(parse_assignment(text) for text in set_ or []))
     reporter = Reporter(quiet)
     where = OnRay(ray_address, gpus_per_run, processes) if engine is Engine.ray else Local(processes)
-    done, failed = run_grid(cells, root.resolve() if root else None, out, engine=where, reporter=reporter)
+    with _terminated_as_by_ctrl_c():
+        done, failed = run_grid(cells, root.resolve() if root else None, out, engine=where, reporter=reporter)
     table = markdown(chosen, done)
     stem = Path(name).stem if Path(name).suffix in (".yaml", ".yml") else name.replace("/", "-")
     write_text(out / f"{stem}.md", table + "\n")
@@ -573,8 +585,33 @@ def main() -> None:
             sys.exit(launch(devices, sys.argv[1:]))
         Console(stderr=True).print(f"[red]error:[/red] {_escaped(str(error))}", highlight=False, soft_wrap=True)
         sys.exit(2)
+    except MemoryError as error:
+        why = f" ({error})" if str(error) else ""
+        Console(stderr=True).print(
+            f"[red]error:[/red] not enough memory{_escaped(why)}.", highlight=False, soft_wrap=True
+        )
+        sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+@contextmanager
+def _terminated_as_by_ctrl_c() -> Iterator[None]:
+    """Inside, SIGTERM (a batch system at its time limit) is as good as Ctrl-C: runs under way save their state."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _check_table(output: Path) -> None:
+    """Refuse what a CSV file is not to be called: a photo of that name would be gone."""
+    from selftrain.data.images import IMAGE_SUFFIXES
+
+    suffix = output.suffix.lower()
+    if suffix in (*IMAGE_SUFFIXES, ".json", ".jsonl", ".parquet", ".xlsx", ".npz", ".npy", ".html"):
+        raise UserError(f"--output {output}: predictions are written as CSV; call the file {output.stem}.csv.")
 
 
 def _escaped(text: str) -> str:

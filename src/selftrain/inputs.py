@@ -27,7 +27,7 @@ from selftrain.data.features import (
 )
 from selftrain.data.images import ArrayImages, Images
 from selftrain.data.sources import Corpus
-from selftrain.data.views import ImageViews, ViewMaker, clean_batches
+from selftrain.data.views import CLEAN_DETAIL, ImageViews, ViewMaker, clean_batches
 from selftrain.errors import UserError
 from selftrain.model import ModelCard, make_card, make_classifier, make_encoder, weights_hash
 from selftrain.network import Classifier, Encoder, OnFeatures, UnitFeatures
@@ -238,6 +238,7 @@ class Extractor:
             "backbone": self.card.backbone,
             "weights": self.card.weights,
             "preprocessing": asdict(self.card.preprocessing),
+            "clean_detail": CLEAN_DETAIL,
         }
         data = self.data
         if set(names) != {"clean"}:

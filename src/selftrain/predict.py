@@ -18,7 +18,15 @@ import torch
 from selftrain.console import Reporter
 from selftrain.data.features import FeatureRows, feature_batches
 from selftrain.data.hub import hub_images, is_hub
-from selftrain.data.images import ArrayImages, FileImages, Images, UnreadableImage, check_images, find_images
+from selftrain.data.images import (
+    ArrayImages,
+    FileImages,
+    FoundOnTheWay,
+    Images,
+    UnreadableImage,
+    check_images,
+    find_images,
+)
 from selftrain.data.shards import ShardImages, find_shards, index_shards, is_shards
 from selftrain.data.views import clean_batches
 from selftrain.engine.evaluate import confusion_matrix, probabilities
@@ -89,7 +97,7 @@ class Predictor:
 
     def predict(self, images: Any, *, strict: bool = False) -> Predictions:
         """``images``: a folder (searched with its subfolders), an image file, tar files, hf:NAME, or a NumPy array."""
-        found, skipped = self._readable(as_images(images, self.card.features), strict)
+        found, skipped = self._readable(as_images(images, self.card.features, self.reporter), strict)
         if not len(found) and not skipped:
             raise UserError("images: there are none to predict.")
         if not len(found):
@@ -157,7 +165,7 @@ def _read_array(path: Path, features: int) -> np.ndarray:
     return rows
 
 
-def as_images(images: Any, features: int = 0) -> Images:
+def as_images(images: Any, features: int = 0, reporter: Reporter | None = None) -> Images:
     """Folder, file, several files, tar files, hf:NAME or array, as pictures; or features, for a model of features."""
     if isinstance(images, Images):
         return images
@@ -168,6 +176,8 @@ def as_images(images: Any, features: int = 0) -> Images:
         return rows
     if isinstance(images, (str, Path)):
         text, path = str(images), Path(images)
+        if not text:
+            raise UserError("IMAGES is empty: give a folder, an image, tar files ('shards/*.tar'), or hf:NAME.")
         if is_shards(text):
             return ShardImages(paths := find_shards(text), index_shards(paths, check="none"))
         if is_hub(text):
@@ -176,10 +186,15 @@ def as_images(images: Any, features: int = 0) -> Images:
             return FileImages(path.parent, [path.name])
         if not path.is_dir():
             raise UserError(f"{path}: no such folder or image; give one, tar files ('shards/*.tar'), or hf:NAME.")
-        names = find_images(path)
+        names = find_images(path, besides := FoundOnTheWay())
+        if besides.remark and reporter is not None:
+            reporter.warn(f"{path}: {besides.remark}")
         if not names:
             raise UserError(f"{path}: no image in it or its subfolders.")
         return FileImages(path, names)
     if isinstance(images, Sequence) and images and all(isinstance(name, (str, Path)) for name in images):
         return FileImages("", [str(name) for name in images])
-    return ArrayImages(images)
+    try:
+        return ArrayImages(images.detach() if isinstance(images, torch.Tensor) else images)
+    except ValueError:  # rows of several shapes
+        raise UserError("pictures: they are not all of one size; give each by itself, or files.") from None

@@ -10,8 +10,6 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from selftrain.errors import UserError
 from selftrain.files import read_json, read_yaml
 
@@ -90,7 +88,7 @@ class Run:
         pictures (of features, for a run that was trained on them) with their ``labels``, as two arguments or a pair.
         """
         from selftrain.console import Reporter
-        from selftrain.data.arrays import composed
+        from selftrain.data.arrays import composed, encode_labels, label_values
         from selftrain.data.sources import load_test_set, prepare
         from selftrain.predict import as_images
 
@@ -116,14 +114,14 @@ class Run:
             if skipped:
                 reporter.warn(f"left out {len(skipped)} images that cannot be read: {', '.join(skipped[:3])}")
             return self.predictor.evaluate(images, truth)
-        names = [composed(str(label)) for label in labels]
+        values = label_values(labels, "labels")
         position = {composed(name): k for k, name in enumerate(classes)}
-        if unknown := sorted(set(names) - set(position)):
-            raise UserError(f"labels: {unknown[0]!r} is not a class of this model ({', '.join(classes)}).")
-        images = as_images(data, features)
-        if len(images) != len(names):
-            raise UserError(f"labels: {len(names)} labels for {len(images)} pictures; give one a picture.")
-        return self.predictor.evaluate(images, np.array([position[name] for name in names]))
+        images = as_images(data, features, self.reporter)
+        if len(images) != len(values):
+            raise UserError(f"labels: {len(values)} labels for {len(images)} pictures; give one a picture.")
+        if None in values:
+            raise UserError(f"labels: picture {values.index(None)} has none; every one of them is compared.")
+        return self.predictor.evaluate(images, encode_labels(list(map(str, values)), position, classes, "labels"))
 
     def report(self, out: str | Path | None = None, *, reference: bool = False) -> Path:
         """Write one HTML page that shows what the run did to each class, by default ``report.html`` in the folder."""

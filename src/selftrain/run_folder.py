@@ -17,21 +17,29 @@ from selftrain.errors import UserError
 from selftrain.run import CONFIG, LOCK
 
 
+def check_place(folder: Path) -> None:
+    """Where nothing can be written is better said before hours of work."""
+    try:
+        parent = next(path for path in (folder, *folder.absolute().parents) if path.exists())
+        writable = parent.is_dir() and os.access(parent, os.W_OK) and parent != Path("/proc")
+    except OSError as error:
+        raise UserError(f"--out {str(folder)[:80]}: cannot be made ({error.strerror}).") from None
+    if not writable:
+        raise UserError(f"--out {folder}: cannot be made, {parent} is not a folder that can be written to.")
+
+
 def check_free(folder: Path) -> None:
-    """Where a run cannot be written is better said before hours of work."""
+    """Refuse a folder for a run that cannot be made, or that has something in it."""
     try:
         inside = {path.name for path in folder.iterdir()} - {LOCK} if folder.is_dir() else set()
         taken = folder.is_symlink() or (folder.exists() and not folder.is_dir()) or bool(inside)
-        parent = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-        writable = parent.is_dir() and os.access(parent, os.W_OK)
     except OSError as error:
         raise UserError(f"--out {str(folder)[:80]}: cannot be made ({error.strerror}).") from None
     if taken:
         raise UserError(
             f"--out {folder}: exists already. Add --resume to go on with that run, or choose another folder."
         )
-    if not writable:
-        raise UserError(f"--out {folder}: cannot be made, {parent} is not a folder that can be written to.")
+    check_place(folder)
 
 
 @contextmanager

@@ -150,7 +150,13 @@ def train(
         if backbone not in (None, "features"):
             raise UserError(f"backbone {backbone!r}: these arrays are features already; leave it out.")
         given["network.backbone"] = "features"
-    given = {name: value for name, value in given.items() if value is not None} | dict(settings or {})
+    given = {name: value for name, value in given.items() if value is not None}
+    if settings is not None and not isinstance(settings, Mapping):
+        raise UserError(f"settings={settings!r}: expected names and values, such as {{'optim.lr': 0.01}}.")
+    for name, value in (settings or {}).items():
+        if name in given and str(given[name]) != str(value):
+            raise UserError(f"--set {name}={value}: it was given as {given[name]} besides. Keep one of them.")
+    given |= settings or {}
     if given.get("data.cache"):
         given["data.cache"] = str(Path(given["data.cache"]).expanduser().resolve())  # which need not be there yet
     if config is not None:
@@ -175,6 +181,8 @@ def train(
     named = arrays is None and chosen.data.path in DATASETS
     with fabric.rank_zero_first(local=True) if named else nullcontext():  # one rank downloads, the others read
         corpus = load_data(chosen, arrays, test_arrays, reporter)
+    if resume and (folder / CHECKPOINTS).is_dir() and not (folder / SPLIT).exists():  # type: ignore[operator]
+        raise UserError(f"--resume: {folder} has no {SPLIT}, so which images were labeled is not known. Start anew.")
     if resume and (folder / SPLIT).exists():  # type: ignore[operator]
         split = load_split(folder / SPLIT, corpus)  # type: ignore[operator]
     else:
@@ -204,7 +212,7 @@ def _with_numbers(name: str, pair: Any) -> tuple[np.ndarray, Any] | None:
     if pair is None:
         return None
     try:
-        x = np.asarray(pair[0])
+        x = np.asarray(pair[0].detach() if isinstance(pair[0], torch.Tensor) else pair[0])
     except ValueError:
         raise UserError(f"{name}: its rows are not all of one shape.") from None
     if not (np.issubdtype(x.dtype, np.floating) or np.issubdtype(x.dtype, np.integer) or x.dtype == bool):
@@ -299,6 +307,8 @@ def load_data(settings: Settings, arrays: Any, test_arrays: Any, reporter: Repor
             check=data.check,
             progress=bar.reach,
         )
+    for remark in corpus.remarks:
+        reporter.warn(remark)
     if corpus.skipped:
         some = ", ".join(corpus.skipped[:3]) + (", ..." if len(corpus.skipped) > 3 else "")
         reporter.warn(f"left out {len(corpus.skipped)} images that cannot be read: {some} (--strict stops at them)")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -25,6 +26,8 @@ from selftrain.errors import UserError, nearest
 from selftrain.files import read_json
 from selftrain.methods import spell_method
 from selftrain.run import CONFIG, RESULTS
+from selftrain.run_folder import check_place
+from selftrain.settings import read_config
 from selftrain.training import settle, train
 
 ATTEMPTS = 3
@@ -45,13 +48,29 @@ class Cell:
         settings, method = settle({"method": self.row.method, **self.settings})
         key = json.dumps(asdict(settings), sort_keys=True)
         word = "-".join(re.findall(r"\w+", spell_method(method, settings.regime)))[:40]
-        return out / self.dataset / f"{word}-{hashlib.sha256(key.encode()).hexdigest()[:10]}-seed{self.seed}"
+        return out / _safe(self.dataset) / f"{word}-{hashlib.sha256(key.encode()).hexdigest()[:10]}-seed{self.seed}"
 
     def __str__(self) -> str:
         return ", ".join(filter(None, (f"{self.row.name} on {self.dataset}", self.variant, f"seed {self.seed}")))
 
 
+def _safe(dataset: str) -> str:
+    """A dataset's name as a folder below another, whatever path it is."""
+    if Path(dataset).is_absolute() or ".." in Path(dataset).parts:
+        return f"{Path(dataset).name}-{hashlib.sha256(dataset.encode()).hexdigest()[:8]}"
+    return dataset
+
+
 def cells_of(bench: Bench, seeds: int, settings: Mapping[str, Any] | None = None) -> list[Cell]:
+    """Every row on every dataset, in every variant, with every seed; ``settings`` are those of all of them."""
+    for what, names in (("rows", [row.name for row in bench.rows]), ("datasets", bench.datasets)):
+        if twice := next((name for name in names if list(names).count(name) > 1), None):
+            raise UserError(f"bench: two of its {what} are called {twice!r}; give a row a label of its own.")
+    every = [bench.settings, *bench.by_dataset.values(), *(v.settings for v in bench.variants), settings or {}]
+    for name in ("seed", "method", "data.path"):
+        if any(name in some for some in (*every, *(row.settings for row in bench.rows))):
+            raise UserError(f"bench: {name} cannot be set; rows, datasets and --seeds are what it runs over.")
+
     def values(row: Row, dataset: str, variant: Mapping[str, Any], seed: int) -> dict[str, Any]:
         drawn = {"data.split_seed": seed + 1} if bench.draws == "each" else {}
         own = bench.by_dataset.get(dataset, {})
@@ -161,15 +180,19 @@ def run_grid(
 ) -> tuple[dict[Cell, dict[str, Any]], dict[Cell, str]]:
     """Results of the cells that went well, and the reason for each that did not. ``processes``: of the local engine."""
     alike: dict[Path, list[Cell]] = {}  # rows that come to the same settings are one run
+    check_place(out)
     for cell in cells:  # a typo is told here, before anything runs
         find_data(cell.dataset, root)
-        settings_of(cell, root)
+        settings, _ = settle({"method": cell.row.method, **settings_of(cell, root)})
+        if (settings.train.devices or 1) > 1:
+            raise UserError(f"train.devices={settings.train.devices}: a run of a bench is one process; leave it out.")
         alike.setdefault(cell.folder(out), []).append(cell)
     done: dict[Cell, dict[str, Any]] = {}
     failed: dict[Cell, str] = {}
     waiting: dict[Cell, list[Cell]] = {}
     for folder, same in alike.items():
         if (folder / RESULTS).exists():
+            _check_data(folder, find_data(same[0].dataset, root))
             done |= dict.fromkeys(same, read_json(folder / RESULTS))
         else:
             waiting[same[0]] = same
@@ -197,6 +220,13 @@ def run_grid(
                 reporter.warn(f"{outcome.cell}: {outcome.reason}")
             bar.reach(len(alike) - len(waiting) + runs)
     return done, failed
+
+
+def _check_data(folder: Path, data: str) -> None:
+    """Refuse results of a folder of images that is another one, though of the same name."""
+    then = str(read_config(folder / CONFIG).get("data.path")) if (folder / CONFIG).exists() else data
+    if os.path.isdir(data) and os.path.isdir(then) and not os.path.samefile(data, then):
+        raise UserError(f"--out: {folder} has results on {then}, not on {data}. Choose another --out.")
 
 
 def _in_words(seconds: float) -> str:

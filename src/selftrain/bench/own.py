@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from selftrain.bench.spec import Bench, Row, Variant
+from selftrain.bench.spec import AMOUNTS, SHARES, Bench, Row, Variant
 from selftrain.errors import UserError, nearest
 from selftrain.files import read_yaml
 
@@ -28,16 +28,42 @@ def read_bench(path: Path) -> Bench:
             raise UserError(f"bench {path}: {name!r} is missing; a bench has at least 'datasets' and 'rows'.")
     if tree.get("draws", "one") not in ("one", "each"):
         raise UserError(f"bench {path}: draws={tree['draws']}: expected one or each.")
+    for name in ("variants", "by_dataset"):
+        for key, values in (tree.get(name) or {}).items():
+            if values is not None and not isinstance(values, dict):
+                raise UserError(f"bench {path}: {name}: {key}={values}: expected settings with values.")
+    for values in (
+        tree.get("settings"),
+        *(tree.get("variants") or {}).values(),
+        *(tree.get("by_dataset") or {}).values(),
+    ):
+        _check_names(values or {}, f"bench {path}")
+    datasets = list(map(str, tree["datasets"]))
+    for name in tree.get("by_dataset") or {}:
+        if name not in datasets:
+            raise UserError(
+                f"bench {path}: by_dataset: {name!r} is none of its datasets.{nearest(str(name), datasets)}"
+            )
+    for name in tree.get("measures") or ():
+        if name not in (*SHARES, *AMOUNTS):
+            known = (*SHARES, *AMOUNTS)
+            raise UserError(
+                f"bench {path}: measures: {name!r} is none.{nearest(str(name), known)} Known: {', '.join(known)}."
+            )
+    rows = tuple(_row(row, f"bench {path}: row {row}") for row in tree["rows"])
+    for row in rows:
+        if row.against and row.against not in (others := [other.name for other in rows]):
+            raise UserError(f"bench {path}: against: there is no row {row.against!r}.{nearest(row.against, others)}")
     variants = tuple(Variant(str(name), values or {}) for name, values in (tree.get("variants") or {}).items())
     optional: dict[str, Any] = {"measures": tuple(tree["measures"])} if "measures" in tree else {}
     return Bench(
         about=tree.get("about", str(path)),
-        datasets=tuple(map(str, tree["datasets"])),
-        rows=tuple(_row(row, f"bench {path}: row {row}") for row in tree["rows"]),
+        datasets=tuple(datasets),
+        rows=rows,
         settings=tree.get("settings") or {},
         draws=tree.get("draws", "one"),
         variants=variants or (Variant(),),
-        by_dataset=tree.get("by_dataset") or {},
+        by_dataset={str(name): values or {} for name, values in (tree.get("by_dataset") or {}).items()},
         **optional,
     )
 
@@ -48,7 +74,14 @@ def _row(row: Any, where: str) -> Row:
     _check(row, ROW, where)
     if "method" not in row:
         raise UserError(f"{where}: 'method' is missing.")
-    return Row(**row)
+    _check_names(row.get("settings") or {}, where)
+    return Row(**{name: value for name, value in row.items() if value is not None})
+
+
+def _check_names(settings: Mapping[Any, Any], where: str) -> None:
+    for name in settings:
+        if not isinstance(name, str):
+            raise UserError(f"{where}: settings: {name!r} is no name of a setting, such as optim.lr.")
 
 
 def _check(tree: Any, fields: Mapping[str, type], where: str) -> None:

@@ -65,7 +65,7 @@ def parse_search(texts: Sequence[str]) -> Space:
             low, high = _value(match[1]), _value(match[2])
             space[name] = _range(low, high, bool(match[3]), f"--search {text}")
         else:
-            space[name] = tuple(_value(word) for word in values.split(",") if word.strip())
+            space[name] = _each_once([_value(word) for word in values.split(",") if word.strip()], f"--search {text}")
     return space
 
 
@@ -78,13 +78,21 @@ def read_space(path: Path) -> Space:
     for name, values in tree.items():
         where = f"--space {path}: {name}"
         if isinstance(values, list) and values and not any(isinstance(value, (list, dict)) for value in values):
-            space[str(name)] = tuple(_value(value) for value in values)
+            space[str(name)] = _each_once([_value(value) for value in values], where)
         elif isinstance(values, dict) and {"low", "high"} <= set(values) <= {"low", "high", "log"}:
             low, high = _value(values["low"]), _value(values["high"])
             space[str(name)] = _range(low, high, bool(values.get("log")), where)
         else:
             raise UserError(f"{where}={values}: expected a list of values, or {{low: 0.001, high: 0.03, log: true}}.")
     return space
+
+
+def _each_once(values: list[Any], where: str) -> tuple[Any, ...]:
+    if not values:
+        raise UserError(f"{where}: no values. {EXAMPLE}")
+    if len(set(map(str, values))) < len(values):
+        raise UserError(f"{where}: a value is there twice.")
+    return tuple(values)
 
 
 def _value(word: Any) -> Any:

@@ -9,6 +9,12 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+SHARES = ("accuracy", "mean_per_class", "worst10", "worst20", "worst20_percent", "ece", "pseudo_label_quantity",
+          "pseudo_label_quality")  # fmt: skip
+"""measures of a run that are shown in percent"""
+AMOUNTS = ("imbalance_ratio", "seconds", "steps", "steps_per_second", "labeled", "unlabeled")
+"""and those that are shown as they are"""
+
 
 @dataclass(frozen=True)
 class Row:

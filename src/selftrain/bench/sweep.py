@@ -9,6 +9,7 @@ import csv
 import io
 import json
 import math
+import re
 import time
 import warnings
 from collections.abc import Mapping
@@ -24,6 +25,7 @@ from selftrain.errors import DivergedError, UserError
 from selftrain.files import write_text
 from selftrain.options import flatten, spell
 from selftrain.run import CONFIG, RESULTS, Run
+from selftrain.run_folder import check_place
 from selftrain.settings import dump_settings
 from selftrain.training import settle, train
 
@@ -34,6 +36,7 @@ if TYPE_CHECKING:
 ATTEMPTS = 3
 """how often a trial is tried whose process dies"""
 HELD_OUT = ("data.fold", "data.validation_per_class", "data.evaluate_on")
+MEASURED_ON = ("data.path", "data.labels", "data.test", "data.split_seed", "data.labels_per_class", "seed")
 
 
 class _SurplusError(Exception):
@@ -70,6 +73,7 @@ class Sweep:
         self._check(base, space)
         trials = int(min(self.trials, size(space)))
         optuna.logging.set_verbosity(optuna.logging.ERROR)
+        check_place(self.out)
         self.out.mkdir(parents=True, exist_ok=True)
         storage = self._storage(optuna)
         try:
@@ -102,7 +106,10 @@ class Sweep:
 
     def _settings(self) -> dict[str, Any]:
         """Those of every trial: nothing is ever measured on the test set."""
-        data = settle(self.given)[0].data
+        settings = settle(self.given)[0]
+        data = settings.data
+        if (settings.train.devices or 1) > 1:
+            raise UserError(f"train.devices={settings.train.devices}: a trial is one process; leave it out.")
         if data.evaluate_on == "test":
             raise UserError(
                 "data.evaluate_on=test: a sweep never looks at the test set. Leave it out; "
@@ -122,7 +129,7 @@ class Sweep:
     def _check(self, base: Mapping[str, Any], space: Space) -> None:
         """A typo is told before anything runs."""
         for name, values in space.items():
-            if name in HELD_OUT or name in ("data.path", "data.test", "seed"):
+            if name in HELD_OUT or name in MEASURED_ON:
                 raise UserError(f"--search {name}: cannot be searched; it decides what a trial is measured on.")
             for value in (values.low, values.high) if isinstance(values, Range) else values:
                 settle({**base, name: value})
@@ -151,19 +158,22 @@ class Sweep:
                 load_if_exists=True,
             )  # fmt: skip
         about = json.loads(
-            json.dumps({"settings": dict(base), "space": {n: _words(v) for n, v in space.items()}}, default=str)
+            json.dumps(
+                {"settings": dict(base), "folds": self.folds, "space": {n: _words(v) for n, v in space.items()}},
+                default=str,
+            )
         )
         saved = study.user_attrs.get("about", about)
-        if saved != about:
+        if saved != about and any(_counts(trial) for trial in study.get_trials(deepcopy=False)):
             then, now = flatten(saved), flatten(about)
             name = next(name for name in {**then, **now} if then.get(name) != now.get(name))
             raise UserError(
-                f"--study {self.study} in {self.url} was started with {name}={then.get(name)}, not {now.get(name)}. "
+                f"--study {self.study} in {self.shown} was started with {name}={then.get(name)}, not {now.get(name)}. "
                 "Leave that as it was to go on, or choose another --study or --out."
             )
         study.set_user_attr("about", about)
         reporter.say(
-            f"study {self.study} in {self.url}: {trials} trials over {', '.join(space)}"
+            f"study {self.study} in {self.shown}: {trials} trials over {', '.join(space)}"
             + (", all there are" if exhaustive else f", of {size(space):g}" if size(space) < math.inf else "")
         )
         return study
@@ -171,6 +181,11 @@ class Sweep:
     @property
     def url(self) -> str:
         return self.storage or f"sqlite:///{(self.out / 'study.db').resolve()}"
+
+    @property
+    def shown(self) -> str:
+        """The address without a password."""
+        return re.sub(r"(://[^:/@]+):[^@]*@", r"\1:***@", self.url)
 
     def _storage(self, optuna: Any) -> Any:
         """Several processes may make the tables at once; all but one of them have to try again."""
@@ -190,7 +205,7 @@ class Sweep:
             except Exception as error:  # sqlalchemy's, a driver's, an import that is missing
                 if not patience:
                     lines = str(error).strip().splitlines() or [type(error).__name__]
-                    raise UserError(f"--storage {url}: cannot be opened ({lines[0]}).") from None
+                    raise UserError(f"--storage {self.shown}: cannot be opened ({lines[0]}).") from None
                 time.sleep(patience)
         raise AssertionError
 

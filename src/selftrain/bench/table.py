@@ -16,6 +16,7 @@ from typing import Any
 
 from selftrain.bench import Bench, Row, Variant
 from selftrain.bench.grid import Cell
+from selftrain.bench.spec import AMOUNTS
 
 Runs = Mapping[Cell, Mapping[str, Any]]
 
@@ -104,7 +105,8 @@ class _Layout:
     def _values(self, name: str, column: _Column, measure: str | None = None) -> list[float]:
         runs = self.runs.get((name, column.variant, column.dataset), [])
         found = [run.get(measure or metric_of(run)) for run in runs]
-        return [100 * float(value) for value in found if value is not None]
+        scale = 1 if measure in AMOUNTS else 100
+        return [scale * float(value) for value in found if value is not None]
 
     def _measured(self, name: str, column: _Column, measure: str) -> str:
         values = self._values(name, column, measure)

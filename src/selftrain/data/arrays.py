@@ -44,7 +44,7 @@ def corpus_from_arrays(
         Whether a mirrored picture keeps its meaning.
     """
     images = x if isinstance(x, Images) else ArrayImages(x)
-    found = _label_values(y, "y")
+    found = label_values(y, "y")
     if len(found) != len(images):
         raise UserError(f"y: {len(found)} labels for {len(images)} pictures; give one a picture (-1 is unlabeled).")
     values = sorted({value for value in found if value is not None})
@@ -66,7 +66,7 @@ def corpus_from_arrays(
         if test_x is None or test_y is None:
             raise UserError("test_x and test_y go together: give both or neither.")
         test_images = test_x if isinstance(test_x, Images) else ArrayImages(test_x)
-        test_found = _label_values(test_y, "test_y")
+        test_found = label_values(test_y, "test_y")
         if len(test_found) != len(test_images):
             raise UserError(f"test_y: {len(test_found)} labels for {len(test_images)} pictures; give one a picture.")
         if None in test_found:
@@ -75,7 +75,7 @@ def corpus_from_arrays(
     return Corpus(name, classes, images, labels, labels, test_images, test_labels, flip=flip)
 
 
-def _label_values(y: ArrayLike, argument: str) -> list[Any]:
+def label_values(y: ArrayLike, argument: str) -> list[Any]:
     """Labels as a list of int or of str, with None for unlabeled."""
     try:
         array = np.asarray(y)

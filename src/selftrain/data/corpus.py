@@ -38,6 +38,8 @@ class Corpus:
     """Whether a mirrored picture keeps its meaning (not so for digits)."""
     skipped: tuple[str, ...] = ()
     """Names of files that were left out because they can't be read."""
+    remarks: tuple[str, ...] = ()
+    """What the user should know of files that were not even tried."""
     is_benchmark: bool = False
     """Whether ``labels`` holds labels that training must not see (layout 2, named datasets)."""
     metric: Metric = "accuracy"

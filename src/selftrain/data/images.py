@@ -13,8 +13,10 @@ import os
 import threading
 import warnings
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -28,6 +30,7 @@ __all__ = [
     "ArrayImages",
     "EncodedImages",
     "FileImages",
+    "FoundOnTheWay",
     "Images",
     "JoinedImages",
     "UnreadableImage",
@@ -40,10 +43,16 @@ __all__ = [
 _HAS_AVIF = "avif" in features.modules and bool(features.check("avif"))
 
 IMAGE_SUFFIXES: tuple[str, ...] = (
-    *(".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".ppm", ".pgm"),
+    *(".png", ".jpg", ".jpeg", ".jfif", ".jpe", ".webp", ".gif", ".bmp", ".tif", ".tiff", ".ppm", ".pgm"),
     *((".avif",) if _HAS_AVIF else ()),
 )
 """What counts as an image by its name, in lower case."""
+
+OTHER_PICTURES: tuple[str, ...] = (
+    *(".heic", ".heif", ".jxl", ".jp2", ".svg", ".psd", ".raw", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".rw2"),
+    *(() if _HAS_AVIF else (".avif",)),
+)
+"""Pictures as well, but not read here: passed over, and said so."""
 
 # Named, so that a file with a harmless suffix can't reach a decoder that starts other programs (EPS does).
 _FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM", *(("AVIF",) if _HAS_AVIF else ()))
@@ -230,17 +239,36 @@ def is_hidden(name: str) -> bool:
     return name.startswith(".") or name in ("__MACOSX", "Thumbs.db")
 
 
-def find_images(root: str | os.PathLike[str]) -> list[str]:
+@dataclass
+class FoundOnTheWay:
+    """What a search for images came across besides them."""
+
+    linked: set[str] = field(default_factory=set)
+    """images that are links, or lie behind one: the same file may be there under another name"""
+    passed_over: Counter[str] = field(default_factory=Counter)
+    """pictures of kinds that are not read here, by suffix"""
+
+    @property
+    def remark(self) -> str | None:
+        """What to tell the user of pictures that were passed over, if there are any."""
+        if not self.passed_over:
+            return None
+        kinds = ", ".join(f"{n} {suffix}" for suffix, n in sorted(self.passed_over.items()))
+        return f"passed over pictures of kinds that are not read here ({kinds}); convert them to JPEG or PNG"
+
+
+def find_images(root: str | os.PathLike[str], besides: FoundOnTheWay | None = None) -> list[str]:
     """Every image under ``root``, at any depth: sorted POSIX paths relative to it.
 
     Goes by suffix, in any case. Hidden files and folders are left out; links to folders are followed, but not in
     circles. A dangling link with an image's suffix is listed, so that reading it says that it is broken.
     """
     top = os.fspath(root)
+    besides = besides or FoundOnTheWay()
     found: list[str] = []
-    pending: list[tuple[str, tuple[tuple[int, int], ...]]] = [("", ())]
+    pending: list[tuple[str, tuple[tuple[int, int], ...], bool]] = [("", (), False)]
     while pending:
-        prefix, parents = pending.pop()
+        prefix, parents, linked = pending.pop()
         folder = os.path.join(top, prefix)
         try:
             status = os.stat(folder)
@@ -252,9 +280,16 @@ def find_images(root: str | os.PathLike[str]) -> list[str]:
                     if is_hidden(entry.name):
                         continue
                     if _is_folder(entry):
-                        pending.append((f"{prefix}{entry.name}/", (*parents, identity)))
-                    elif entry.name.lower().endswith(IMAGE_SUFFIXES) and (entry.is_symlink() or entry.is_file()):
+                        behind = linked or entry.is_symlink()
+                        pending.append((f"{prefix}{entry.name}/", (*parents, identity), behind))
+                        continue
+                    name = entry.name.lower()
+                    if name.endswith(IMAGE_SUFFIXES) and (entry.is_symlink() or entry.is_file()):
                         found.append(prefix + entry.name)
+                        if linked or entry.is_symlink():
+                            besides.linked.add(prefix + entry.name)
+                    elif name.endswith(OTHER_PICTURES):
+                        besides.passed_over[os.path.splitext(name)[1]] += 1
         except OSError as error:
             reason = (error.strerror or str(error)).lower()
             raise UserError(f"{folder}: the folder can't be listed ({reason}).") from error

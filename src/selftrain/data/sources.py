@@ -10,7 +10,7 @@ import difflib
 import os
 import posixpath
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from selftrain.data.hub import HubName, hub_images, is_hub, load_hub, open_hub
 from selftrain.data.images import (
     IMAGE_SUFFIXES,
     FileImages,
+    FoundOnTheWay,
     Images,
     JoinedImages,
     UnreadableImage,
@@ -134,8 +135,10 @@ def _load_folder(folder: Path, labels: Path | None, tested: Path | None, checker
     if len(classes) < 2:
         where = labels if labels is not None else folder
         raise UserError(f"{where}: only one class ({classes[0]}); at least two are needed to tell apart.")
+    pool = _apart(pool, {} if test_part is None else _real_paths(test_part.root, test_part.names))
     parts = checker.keep_readable([pool] if test_part is None else [pool, test_part], classes)
     images, known, skipped = parts[0]
+    remarks = {part.besides.remark for part in (pool, test_part) if part is not None}
     corpus = Corpus(
         name=folder.resolve().name,
         classes=classes,
@@ -143,6 +146,7 @@ def _load_folder(folder: Path, labels: Path | None, tested: Path | None, checker
         labels=known,
         truth=known,
         skipped=skipped,
+        remarks=tuple(remark for remark in remarks if remark),
         is_benchmark=labels is None and not (folder / "labeled").is_dir(),
     )
     return corpus if test_part is None else _with_test(corpus, parts[1])
@@ -156,6 +160,7 @@ def _with_test(corpus: Corpus, part: _Kept) -> Corpus:
 def _with_unlabeled(corpus: Corpus, text: str, checker: _Checker) -> Corpus:
     """The corpus with more pictures in its pool, whose names begin with ``unlabeled:``."""
     skipped: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
     if is_shards(text):
         more: Images
         more, _, skipped = read_shards(text, check=checker.check, strict=checker.strict)
@@ -164,14 +169,14 @@ def _with_unlabeled(corpus: Corpus, text: str, checker: _Checker) -> Corpus:
         good, skipped = checker.good(more, 0, len(more))
         more = more.subset(good) if skipped else more
     elif os.path.isdir(text):
-        names = find_images(text)
-        if isinstance(corpus.test, FileImages):  # what is tested on is not trained on, not even unlabeled
-            tested = {os.path.realpath(corpus.test.path(i)) for i in range(len(corpus.test))}
-            names = [name for name in names if os.path.realpath(os.path.join(text, name)) not in tested]
-        if not names:
+        names = find_images(text, besides := FoundOnTheWay())
+        part = _Part(Path(text), names, np.full(len(names), -1, np.int64), {}, besides)
+        files = isinstance(corpus.test, FileImages)
+        part = _apart(part, _real_paths(corpus.test.root, corpus.test.names) if files else {})  # type: ignore[union-attr]
+        if not part.names:
             raise UserError(f"--unlabeled {text}: no image in this folder ({_suffixes()}).")
-        part = _Part(Path(text), names, np.full(len(names), -1, np.int64), {})
         more, _, skipped = checker.keep_readable([part], corpus.classes)[0]
+        remarks = (besides.remark,) if besides.remark else ()
     else:
         raise UserError(
             f"--unlabeled {text}: no such folder; give a folder of images, tar files ('shards/{{000..099}}.tar'), or "
@@ -185,6 +190,7 @@ def _with_unlabeled(corpus: Corpus, text: str, checker: _Checker) -> Corpus:
         labels=np.concatenate([corpus.labels, none]),
         truth=np.concatenate([corpus.truth, none]),
         skipped=corpus.skipped + tuple(f"unlabeled:{name}" for name in skipped),
+        remarks=corpus.remarks + remarks,
     )
 
 
@@ -340,6 +346,7 @@ class _Part:
     labels: NDArray[np.int64]
     where: Mapping[int, str]
     """Where the user finds a class: its folder, or its name in the label file."""
+    besides: FoundOnTheWay = field(default_factory=FoundOnTheWay)
 
 
 def _layout_folders(folder: Path, test_folder: Path | None) -> tuple[tuple[str, ...], _Part, _Part | None]:
@@ -361,14 +368,53 @@ def _layout_folders(folder: Path, test_folder: Path | None) -> tuple[tuple[str, 
     if test_prefix is not None and any(name.startswith(test_prefix) for name in pool.names):
         raise UserError(f"--test {test_folder}: holds images that are trained on; give a folder of other images.")
     if kind == "labeled" and "unlabeled" in top:
-        unlabeled = [f"unlabeled/{name}" for name in find_images(folder / "unlabeled")]
+        unlabeled, besides = _search(folder, "unlabeled")
+        besides = FoundOnTheWay(pool.besides.linked | besides.linked, pool.besides.passed_over + besides.passed_over)
         if test_prefix is not None:
             unlabeled = [name for name in unlabeled if not name.startswith(test_prefix)]
         labels = np.concatenate([pool.labels, np.full(len(unlabeled), -1, np.int64)])
-        pool = replace(pool, names=pool.names + unlabeled, labels=labels)  # sorted still: "labeled" < "unlabeled"
+        # sorted still: "labeled" < "unlabeled"
+        pool = replace(pool, names=pool.names + unlabeled, labels=labels, besides=besides)
     if test_folder is not None:
         return classes, pool, _class_folders(test_folder, classes=classes)
     return classes, pool, _class_folders(folder, "test", classes=classes) if "test" in top else None
+
+
+def _search(root: Path, below: str) -> tuple[list[str], FoundOnTheWay]:
+    """Images in ``root/below``, named relative to ``root``, and what there is besides."""
+    prefix = f"{below}/" if below else ""
+    found = FoundOnTheWay()
+    names = [prefix + name for name in find_images(root / below, found)]
+    linked = set(names) if below and (root / below).is_symlink() else {prefix + name for name in found.linked}
+    return names, FoundOnTheWay(linked, found.passed_over)
+
+
+def _real_paths(root: str | os.PathLike[str], names: Iterable[str]) -> dict[str, str]:
+    """The files themselves, whatever links lead to them, with the paths that were given."""
+    return {os.path.realpath(path): path for path in (os.path.join(root, name) for name in names)}
+
+
+def _apart(pool: _Part, tested: Mapping[str, str]) -> _Part:
+    """The pool without what is tested on, which is not trained on either, and without unlabeled files that are in it
+    already under another name: links may lead to both."""
+    root = os.path.realpath(pool.root) + os.sep
+    inside = {path[len(root) :] for path in tested if path.startswith(root)}
+    linked, kept, seen = pool.besides.linked, np.ones(len(pool.names), bool), set(tested)
+    if not inside and not linked:
+        return pool
+    here = set(pool.names) - linked if linked else set()
+    for i in np.argsort(pool.labels < 0, kind="stable").tolist():  # labeled ones first, which stay
+        name = pool.names[i]
+        if name not in linked and name not in inside:
+            continue
+        path = os.path.realpath(pool.root / name) if name in linked else root + name
+        if path in tested and pool.labels[i] >= 0:
+            raise UserError(f"{pool.root / name}: is to be trained on, and is tested on, too ({tested[path]}).")
+        double = path in seen or (name in linked and path.startswith(root) and path[len(root) :] in here)
+        kept[i] = pool.labels[i] >= 0 or not double
+        seen.add(path)
+    names = [name for name, stays in zip(pool.names, kept.tolist(), strict=True) if stays]
+    return replace(pool, names=names, labels=pool.labels[kept])
 
 
 def _misspelled_unlabeled(top: Sequence[str]) -> str | None:
@@ -402,7 +448,7 @@ def _class_folders(root: Path, below: str = "", classes: Sequence[str] | None = 
     """Images in ``root/below/<class>/**``, named relative to ``root``. With ``classes`` given, no others may occur."""
     folder = root / below if below else root
     prefix = f"{below}/" if below else ""
-    names = [prefix + name for name in find_images(folder)]
+    names, besides = _search(root, below)
     found = _subfolders(folder)
     if not names:
         raise UserError(f"{folder}: no image in this folder ({_suffixes()}); add some or remove it.")
@@ -410,6 +456,13 @@ def _class_folders(root: Path, below: str = "", classes: Sequence[str] | None = 
         raise UserError(f"{folder}: no class folder in it; it must hold one folder a class.")
     if classes is None:
         classes = _classes_in(folder)
+        known: dict[str, str] = {}
+        for name in classes:
+            if (other := known.setdefault(_bare(name), name)) != name:
+                raise UserError(
+                    f"{folder}: the class folders {other!r} and {name!r} are the same but for capitals or spaces. "
+                    f"Join them, or rename one."
+                )
     of_class = {composed(name): k for k, name in enumerate(classes)}
     for name in found:
         if composed(name) not in of_class:
@@ -427,7 +480,7 @@ def _class_folders(root: Path, below: str = "", classes: Sequence[str] | None = 
             raise UserError(
                 f"{folder / name}: no image in this class folder; add one ({_suffixes()}) or remove the folder."
             )
-    return _Part(root, names, labels, {position[name]: str(folder / name) for name in found})
+    return _Part(root, names, labels, {position[name]: str(folder / name) for name in found}, besides)
 
 
 def _no_class(name: str, classes: Sequence[str]) -> str:
@@ -435,11 +488,16 @@ def _no_class(name: str, classes: Sequence[str]) -> str:
     return f"not a class of the training data ({known}).{nearest(name, classes)}"
 
 
+def _bare(name: str) -> str:
+    """A name without capitals and spaces."""
+    return "".join(name.casefold().split())
+
+
 def _check_alike(rows: Iterable[tuple[int, str, str]], file: Path) -> None:
     """Refuse labels that are the same but for capitals and spaces: they would become classes of their own."""
     first: dict[str, tuple[int, str]] = {}
     for line, _, label in rows:
-        known_line, known = first.setdefault("".join(label.casefold().split()), (line, label))
+        known_line, known = first.setdefault(_bare(label), (line, label))
         if label != known:
             raise UserError(
                 f"{file}, line {line}: the label {label!r} is {known!r} (line {known_line}) but for capitals or "
@@ -467,7 +525,7 @@ def _layout_csv(folder: Path, file: Path, tested: Path | None) -> tuple[tuple[st
     rows = _read_rows(file)
     classes = tuple(sorted({label for _, _, label in rows}))
     _check_alike(rows, file)
-    names = find_images(folder)
+    names = find_images(folder, besides := FoundOnTheWay())
     if not names:
         raise UserError(f"{folder}: no image in this folder ({_suffixes()}).")
     test_part, kept_out = None, []
@@ -490,7 +548,7 @@ def _layout_csv(folder: Path, file: Path, tested: Path | None) -> tuple[tuple[st
     for i, k in _place_rows(rows, file, folder, pool, classes, held).items():
         labels[i] = k
     where = {k: f"{file}, class {name!r}" for k, name in enumerate(classes)}
-    return classes, _Part(folder, pool, labels, where), test_part
+    return classes, _Part(folder, pool, labels, where, besides), test_part
 
 
 def _rows_part(folder: Path, file: Path, classes: Sequence[str], names: list[str] | None = None) -> _Part:
@@ -555,9 +613,10 @@ def _read_rows(file: Path) -> list[tuple[int, str, str]]:
                 label = composed(row[label_column].strip()) if label_column < len(row) else ""
                 if not path:
                     raise UserError(f"{file}, line {reader.line_num}: no path; each row needs a path and a label.")
-                if not label:
+                if not label or label == "-1":
+                    found = "the label -1" if label else "no label"
                     raise UserError(
-                        f"{file}, line {reader.line_num}: no label for {path!r}; "
+                        f"{file}, line {reader.line_num}: {found} for {path!r}; "
                         "give one, or remove the row to leave the image unlabeled."
                     )
                 rows.append((reader.line_num, path, label))

@@ -29,6 +29,10 @@ from selftrain.data.augment import (
 from selftrain.data.images import ArrayImages, Images
 from selftrain.settings import DataSettings
 
+CLEAN_DETAIL = 2
+"""A large JPEG is decoded at no less than this many times the side of a clean view: the same picture from an array or a
+PNG then looks the same, since it is the resizing that does the rest."""
+
 
 class ViewMaker(Protocol):
     """Whatever makes views of a set of samples: of pictures here, of cached features elsewhere."""
@@ -92,7 +96,7 @@ class ImageViews:
             drawn[name] = (crops, self.augmentations[kind_of(name)].draw(len(rows), rng)[mine])
         rows = rows[mine]
         whole = self._clean(rows) if self.resized is None else None
-        originals = self._originals(rows) if self.resized else []
+        originals = self._originals(rows, "clean" in names) if self.resized else []
         views = {}
         for name, (crops, params) in drawn.items():
             if whole is not None:
@@ -105,10 +109,11 @@ class ImageViews:
             views[name] = self.augmentations[kind_of(name)].apply(start, params)
         return views
 
-    def _originals(self, rows: np.ndarray) -> list[PIL.Image.Image]:
-        """Pictures to cut from, decoded no larger than the smallest crop wants them."""
+    def _originals(self, rows: np.ndarray, clean: bool) -> list[PIL.Image.Image]:
+        """Pictures to cut from, decoded no larger than the smallest crop, or the clean view, wants them."""
         assert self.resized is not None
-        return [self.images.load(int(row), self.mode, min_side=self.resized.least_side) for row in rows]
+        least = max(self.resized.least_side, CLEAN_DETAIL * self.clean_one.size if clean else 0)
+        return [self.images.load(int(row), self.mode, min_side=least) for row in rows]
 
     def _clean(self, rows: np.ndarray) -> Tensor:
         if self.pixels is None and self.keep:
@@ -117,8 +122,8 @@ class ImageViews:
             self.pixels = torch.cat(list(clean_batches(self.images, 256, like.size, channels, like.interpolation)))
         if self.pixels is not None:
             return self.pixels[torch.from_numpy(rows)]
-        side = self.clean_one.size
-        return _stack([self.clean_one(self.images.load(int(row), self.mode, min_side=side)) for row in rows])
+        least = CLEAN_DETAIL * self.clean_one.size
+        return _stack([self.clean_one(self.images.load(int(row), self.mode, min_side=least)) for row in rows])
 
     def _whole(self, images: ArrayImages, side: int) -> Tensor:
         pixels = torch.from_numpy(images.pixels)
@@ -137,7 +142,7 @@ def clean_batches(
     mode = "L" if channels == 1 else "RGB"
 
     def load(row: int) -> PIL.Image.Image:
-        return resize(images.load(row, mode, min_side=side))
+        return resize(images.load(row, mode, min_side=CLEAN_DETAIL * side))
 
     with ThreadPoolExecutor(threads) as pool:
         ahead: deque[list[Future[PIL.Image.Image]]] = deque()

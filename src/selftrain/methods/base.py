@@ -16,7 +16,7 @@ from selftrain.batch import Labeled, Unlabeled, Views
 from selftrain.errors import UserError
 from selftrain.functional import PseudoLabels, cross_entropy
 from selftrain.network import Network
-from selftrain.options import check_fields, field_types
+from selftrain.options import check_fields, convert, field_types
 
 Notes = dict[str, Tensor]
 
@@ -83,8 +83,14 @@ class Method:
 
     def __post_init__(self) -> None:
         check_fields(self, self.name)
+        kinds = field_types(type(self))
         for field in fields(self):
             value = getattr(self, field.name)
+            if value is None:
+                convert(
+                    value, kinds[field.name], f"{self.name}.{field.name}"
+                )  # which refuses it where there must be one
+                continue
             if isinstance(value, (int, float)) and value < 0:
                 raise UserError(f"{self.name}.{field.name}={value}: expected a number of at least 0.")
             if field.name in ("T", "a") and value <= 0:

@@ -115,6 +115,10 @@ def build(spelling: Spelling, methods: Mapping[str, type[Method]], regime: str) 
             f"Known: {', '.join(sorted(methods))}."
         )
     cls = methods[spelling.name]
+    inner = spelling.given.get("base")
+    if isinstance(inner, Spelling) and "base" not in field_types(cls):
+        option = f"write {inner.name}=VALUE" if inner.name in field_types(cls) else "it wraps no other method"
+        raise UserError(f"--method: {inner.name!r} within {spelling.name}(...): {option}.")
     _check_whose(spelling, methods)
     given = {
         known_field(cls, key, spelling.name): build(value, methods, regime) if isinstance(value, Spelling) else value
