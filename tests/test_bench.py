@@ -26,6 +26,7 @@ from selftrain.console import Reporter
 from selftrain.errors import UserError
 from selftrain.files import read_json
 from selftrain.methods import METHODS, make_method
+from tests.folders import layout_2
 from tests.processes import command_of, descendants, die, started, wait_for
 
 QUICK = {
@@ -104,12 +105,47 @@ def test_a_cell_that_fails_stops_no_other(tmp_path: Path) -> None:
         (Bench("", ("digit",), TINY.rows, QUICK), "dataset digit: .* Did you mean 'digits'"),
         (Bench("", ("digits",), (Row("fixmach"),), QUICK), "no method 'fixmach'.*fixmatch"),
         (Bench("", ("digits",), (Row("rat"),), {**QUICK, "regime": "frozen"}), "rat does not run in the frozen regime"),
+        (Bench("", ("digits",), (Row("uda"), Row("uda")), QUICK), "two of its rows are called 'uda'"),
+        (Bench("", ("digits",), TINY.rows, {**QUICK, "seed": 3}), "seed cannot be set"),
+        (Bench("", ("digits",), TINY.rows, {**QUICK, "train.devices": 2}), "train.devices=2: a run of a bench is one"),
+        (Bench("", ("digits",), (Row("uda", {"method.T": None}),), QUICK), "uda.T=None: expected a number"),
     ],
 )
 def test_typos_are_told_before_anything_runs(tmp_path: Path, bench: Bench, message: str) -> None:
     with pytest.raises(UserError, match=message):
         run_grid(cells_of(bench, seeds=1), None, tmp_path)
     assert not any(tmp_path.iterdir())
+
+
+def test_run_folders_stay_below_out_and_belong_to_their_data(tmp_path: Path) -> None:
+    settings = {**QUICK, "network.backbone": "wrn-tiny"}
+    for name in ("one", "two"):
+        layout_2(tmp_path / name / "photos")
+    photos = tmp_path / "one" / "photos"
+    before = sorted(photos.rglob("*"))
+    bench = Bench("", (str(photos), "../one/photos"), (Row("supervised"),), settings)
+    done, failed = run_grid(cells_of(bench, 1), tmp_path / "two", tmp_path / "out", engine=inline)
+    assert not failed
+    assert len(done) == 2
+    assert sorted(photos.rglob("*")) == before
+    assert len(list((tmp_path / "out").rglob("results.json"))) == 2
+
+    cells = cells_of(Bench("", ("photos",), (Row("supervised"),), settings), 1)
+    run_grid(cells, tmp_path / "one", tmp_path / "out", engine=inline)
+    with pytest.raises(UserError, match=r"has results on .*one/photos, not on .*two/photos"):
+        run_grid(cells, tmp_path / "two", tmp_path / "out", engine=inline)
+    (tmp_path / "one").rename(tmp_path / "three")  # the same images, moved
+    done, _ = run_grid(cells, tmp_path / "three", tmp_path / "out", engine=inline)
+    assert len(done) == 1
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UserError, match=r"--out .*file: cannot be made"):
+        run_grid(cells, tmp_path / "three", tmp_path / "file", engine=inline)
+
+
+def test_amounts_are_shown_as_they_are() -> None:
+    bench = replace(TINY, rows=TINY.rows[:1], measures=("steps", "ece"))
+    run = {"accuracy": 0.5, "steps": 300, "ece": 0.07}
+    assert "| supervised | 50.0 | 300.0 | 7.0 |" in markdown(bench, dict.fromkeys(cells_of(bench, 1), run))
 
 
 def test_unknown_benches_and_folders(tmp_path: Path) -> None:
@@ -281,6 +317,11 @@ def test_a_bench_of_ones_own(tmp_path: Path) -> None:
         ("datasets: digits\nrows: [supervised]", "datasets=digits: expected a list"),
         ("datasets: [digits]\nrows: [{label: x}]", "'method' is missing"),
         ("- 3", "expected fields"),
+        ("datasets: [digits]\nrows: [supervised]\nvariants: {a: 3}", "variants: a=3: expected settings"),
+        ("datasets: [digits]\nrows: [supervised]\nby_dataset: {digit: {seed: 1}}", "none of its datasets.*'digits'"),
+        ("datasets: [digits]\nrows: [supervised]\nsettings: {3: 1}", "3 is no name of a setting"),
+        ("datasets: [digits]\nrows: [supervised]\nmeasures: [worst]", "measures: 'worst' is none"),
+        ("datasets: [digits]\nrows: [{method: fixmatch, against: nobody}]", "there is no row 'nobody'"),
     ):
         file.write_text(text)
         with pytest.raises(UserError, match=message):

@@ -469,3 +469,41 @@ def test_predict_to_standard_output(
     assert captured.out == wanted
     assert "12 images labeled" in captured.err
     assert not (tmp_path / "-").exists()
+
+
+def test_predictions_take_no_photos_place(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    photo = next((tmp_path / "data" / "test").rglob("*.png"))
+    before = photo.read_bytes()
+    for name, right in ((photo, f"{photo.stem}.csv"), (tmp_path / "p.json", "p.csv")):
+        assert run(monkeypatch, "predict", trained, tmp_path / "data" / "test", "-o", name) == 2
+        assert f"call the file {right}" in " ".join(capsys.readouterr().err.split())
+    assert photo.read_bytes() == before
+    assert run(monkeypatch, "predict", trained, "", "-o", tmp_path / "p.csv") == 2
+    assert "IMAGES is empty" in capsys.readouterr().err
+
+
+def test_options_that_contradict_each_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, out = layout_2(tmp_path / "data"), tmp_path / "run"
+    assert run(monkeypatch, "train", data, "--steps", 2, "--set", "train.steps=5", "--out", out) == 2
+    assert "--set train.steps=5: it was given as 2 besides" in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_an_option_of_a_method_without_a_value(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for spelling, said in (("fixmatch(tau)", "write tau=VALUE"), ("fixmatch(uda)", "it wraps no other method")):
+        assert run(monkeypatch, "train", "digits", "--method", spelling) == 2
+        assert said in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_run_without_its_split_is_not_gone_on_with(
+    trained: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (trained / "split.json").unlink()
+    assert run(monkeypatch, "train", "--out", trained, "--resume") == 2
+    assert "has no split.json" in capsys.readouterr().err

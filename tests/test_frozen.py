@@ -66,6 +66,36 @@ def test_pictures_of_a_scale_the_backbone_does_not_know_are_remarked_on(
         assert ("Try --size 112 to 224." in said) is remarked
 
 
+def test_a_jpeg_is_predicted_as_its_pixels_are(tmp_path: Path, data: Path) -> None:
+    run = frozen(data, tmp_path / "run", labels_per_class=2, size=64)
+    rng = np.random.default_rng(0)
+    (tmp_path / "new").mkdir()
+    files = [tmp_path / "new" / f"{i}.jpg" for i in range(4)]
+    for file in files:
+        small = Image.fromarray(rng.integers(0, 256, (16, 16, 3), dtype=np.uint8))
+        small.resize((128, 128), Image.Resampling.BICUBIC).save(file, quality=95)  # twice the side: decoded whole
+    pixels = np.stack([np.asarray(Image.open(file)) for file in files])
+    by_file, by_pixels = run.predict(files), run.predict(pixels)
+    np.testing.assert_allclose(by_file.probabilities, by_pixels.probabilities, atol=1e-6)
+
+
+def test_labels_to_evaluate_on_are_as_in_training(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    y = np.arange(24) % 2
+    x = (rng.normal(0, 1, (24, 6)) + 4 * y[:, None]).astype(np.float32)
+    run = frozen((torch.from_numpy(x).requires_grad_(), y), tmp_path / "run")
+    right = run.evaluate(x, y)["accuracy"]
+    for labels in (torch.from_numpy(y), y.astype(np.float64), [str(k) for k in y]):
+        assert run.evaluate(x, labels)["accuracy"] == right
+    for labels, message in (
+        (3, "one label a picture"),
+        (y - 1, "picture 0 has none"),
+        (y + 5, "not one of the classes"),
+    ):
+        with pytest.raises(UserError, match=message):
+            run.evaluate(x, labels)
+
+
 def test_methods_and_seeds_share_the_cache(tmp_path: Path, data: Path) -> None:
     frozen(data, tmp_path / "1", labels_per_class=2, size=32, method="fixmatch")
     before = {info.folder.name: (info.folder / "array.bin").stat().st_mtime_ns for info in caches()}

@@ -61,6 +61,8 @@ def test_spaces_of_ones_own(tmp_path: Path) -> None:
         ("optim.lr=0.1..0.01", "from a smaller number to a larger"),
         ("optim.lr=0..1 log", "numbers above 0"),
         ("optim.lr=a..b", "from a smaller number"),
+        ("method.tau=0.5,0.5", "a value is there twice"),
+        ("method.tau=,", "no values"),
     ):
         with pytest.raises(UserError, match=message):
             parse_search([text])
@@ -101,6 +103,9 @@ def test_every_label_is_held_out_by_one_fold() -> None:
         ({}, {"folds": 2, "space": {"method.tua": (1, 2)}}, "Did you mean 'tau'"),
         ({}, {"folds": 2, "space": {"method.tau": (0.5, "much")}}, "expected a number"),
         ({}, {"folds": 2, "space": {"data.evaluate_on": ("test",)}}, "cannot be searched"),
+        ({}, {"folds": 2, "space": {"data.split_seed": (1, 2)}}, "cannot be searched"),
+        ({"train.devices": 2}, {"folds": 2}, "train.devices=2: a trial is one process"),
+        ({}, {"folds": 2, "storage": "nothing://me:secret@x"}, r"--storage nothing://me:\*\*\*@x: cannot be opened"),
         ({}, {"folds": 2, "storage": "nothing://x"}, "--storage nothing://x: cannot be opened"),
     ],
 )  # fmt: skip
@@ -115,6 +120,15 @@ def test_mistakes_are_told_before_anything_runs(
 
 
 # --- trials -------------------------------------------------------------------------------------------------------
+
+
+def test_a_mistake_leaves_the_folder_usable(tmp_path: Path) -> None:
+    pytest.importorskip("optuna")
+    space = {"method.tau": (0.5,)}
+    wrong = {**GIVEN, "train.steps": 2, "data.labels_per_class": 4000}
+    with pytest.raises(UserError, match="4000"):
+        Sweep(wrong, tmp_path, space, trials=1, folds=2).run(QUIET)
+    assert Sweep({**GIVEN, "train.steps": 2}, tmp_path, space, trials=1, folds=2).run(QUIET).number >= 0
 
 
 def test_a_small_grid_is_searched_whole_and_gone_on_with(tmp_path: Path) -> None:
@@ -135,6 +149,8 @@ def test_a_small_grid_is_searched_whole_and_gone_on_with(tmp_path: Path) -> None
     stamps = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("results.json")}
     assert sweep.run(QUIET).trials == result.trials
     assert stamps == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("results.json")}
+    with pytest.raises(UserError, match="was started with folds=2, not 3"):
+        Sweep(sweep.given, tmp_path, space, trials=10, folds=3).run(QUIET)
     with pytest.raises(UserError, match=r"was started with space\.method\.tau"):
         Sweep(sweep.given, tmp_path, {**space, "method.tau": (0.1,)}, folds=2).run(QUIET)
 

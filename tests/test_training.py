@@ -224,7 +224,7 @@ def test_resume_notices_other_pictures_of_the_same_names(tmp_path: Path) -> None
     content = ant.read_bytes()
     ant.write_bytes(bee.read_bytes())
     bee.write_bytes(content)
-    with pytest.raises(UserError, match="train images of the same names are others, or were edited"):
+    with pytest.raises(UserError, match="train images: some are others, were edited, or are gone"):
         quick(data, tmp_path / "run", labels_per_class=2, resume=True)
 
 

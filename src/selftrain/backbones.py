@@ -284,7 +284,9 @@ def _read_checkpoint(file: Path) -> dict[str, Tensor]:
         why = "refused, since it is damaged or loading it would run code; save the state dict alone, as .safetensors"
         raise UserError(f"weights {file}: {why}.") from error
     except Exception as error:  # a damaged pickle can raise anything
-        raise UserError(f"weights {file} can't be read: {_first_line(error)}.") from error
+        why = _first_line(error)
+        why = why if " " in why else "it is not a checkpoint"  # a damaged pickle's complaint is a number
+        raise UserError(f"weights {file} can't be read: {why}.") from error
     content = content if isinstance(content, Mapping) else {}
     content = next((content[c] for c in CONTAINERS if isinstance(content.get(c), Mapping)), content)
     tensors = {k: v for k, v in content.items() if isinstance(v, Tensor)}

@@ -261,7 +261,10 @@ def absolute_path(path: Any) -> str | None:
     """A path as it is understood from anywhere; a name that is no path here stays as it is."""
     if path is None:
         return None
-    return str(Path(path).resolve()) if Path(path).exists() else str(path)
+    found = Path(path)
+    if found.exists() and not (found.is_file() or found.is_dir()):
+        return str(found.absolute())  # a pipe, whose place in /proc is no path
+    return str(found.resolve()) if found.exists() else str(path)
 
 
 def _unchanged(saved: dict[str, Any], given: Mapping[str, Any], folder: Path, method: Method | None) -> dict[str, Any]:

@@ -627,3 +627,62 @@ def test_digits(tmp_path: Path) -> None:
     assert isinstance(with_test.test, FileImages)
     assert names_of_test(with_test) == {"3/a.png": "3", "7/b.png": "7"}
     assert "goes with a folder" in error_of("digits", labels=tmp_path / "l.csv")
+
+
+# --- files that are there twice, and kinds that are not read --------------------------------------------------------
+
+
+@pytest.mark.skipif(not hasattr(os, "symlink"), reason="needs links")
+def test_what_is_tested_on_is_not_trained_on_through_links(tmp_path: Path) -> None:
+    everything = put(tmp_path / "all", *(f"{i}.png" for i in range(8)))
+    data = tmp_path / "data"
+    for part, numbers in (("labeled", (0, 1)), ("test", (2, 3))):
+        for name, i in zip(("cat", "dog"), numbers, strict=True):
+            (data / part / name).mkdir(parents=True)
+            (data / part / name / "x.png").symlink_to(everything / f"{i}.png")
+    (data / "unlabeled").symlink_to(everything)
+    corpus = load_corpus(data)
+    unlabeled = [name for name, k in zip(corpus.images.names, corpus.labels.tolist(), strict=True) if k < 0]
+    assert unlabeled == [f"unlabeled/{i}.png" for i in range(4, 8)]  # neither tested on nor labeled
+    (data / "labeled" / "dog" / "y.png").symlink_to(everything / "3.png")
+    message = error_of(data)
+    assert "labeled/dog/y.png: is to be trained on, and is tested on, too" in message
+    assert "test/dog/x.png" in message
+
+
+@pytest.mark.skipif(not hasattr(os, "symlink"), reason="needs links")
+def test_links_in_a_tree_with_labels(tmp_path: Path) -> None:
+    tree = put(tmp_path / "tree", "1.png", "2.png", "3.png", "4.png")
+    labels = put_labels(tmp_path / "labels.csv", "1.png,a", "2.png,b")
+    for name, i in (("a", 3), ("b", 4)):
+        (tree / "test" / name).mkdir(parents=True)
+        (tree / "test" / name / "t.png").symlink_to(tree / f"{i}.png")
+    assert load_corpus(tree, labels=labels).images.names == ["1.png", "2.png"]
+    (tree / "again").symlink_to(tree)  # all of it once more
+    assert load_corpus(tree, labels=labels).images.names == ["1.png", "2.png"]
+
+
+def test_class_folders_that_differ_by_capitals_or_spaces(tmp_path: Path) -> None:
+    put(tmp_path, "train/cat/1.png", "train/Cat/1.png", "train/dog/1.png")
+    if len(os.listdir(tmp_path / "train")) == 2:
+        pytest.skip("this file system knows no capitals")
+    assert "'Cat' and 'cat' are the same but for capitals or spaces" in error_of(tmp_path)
+
+
+def test_minus_one_is_no_class(tree: Path, tmp_path: Path) -> None:
+    file = put_labels(tmp_path / "labels.csv", "1.png,a", "x/2.png,b", "x/3.png,-1")
+    message = error_of(tree, labels=file)
+    assert "line 4: the label -1 for 'x/3.png'" in message
+    assert "remove the row to leave the image unlabeled" in message
+
+
+def test_pictures_that_are_not_read_are_counted(tmp_path: Path) -> None:
+    cats = put(tmp_path, "train/cat/1.png", "train/dog/1.png") / "train" / "cat"
+    for name in ("a.HEIC", "b.heic", "notes.txt"):
+        (cats / name).write_bytes(b"x")
+    Image.new("RGB", (4, 4)).save(cats / "c.jfif", "JPEG")
+    corpus = load_corpus(tmp_path)
+    assert "train/cat/c.jfif" in corpus.images.names
+    (remark,) = corpus.remarks
+    assert "(2 .heic)" in remark
+    assert "convert them to JPEG or PNG" in remark

@@ -352,7 +352,7 @@ def load_split(path: str | os.PathLike[str], corpus: Corpus) -> Split:
     present = _pictures(corpus)
     for name, then in saved.get("pictures", {}).items():  # older runs have no such field
         if present.get(name, then) != then:
-            raise UserError(_changed(corpus, [f"{name} images of the same names are others, or were edited"], path))
+            raise UserError(_changed(corpus, [f"{name} images: some are others, were edited, or are gone"], path))
     return split
 
 
