@@ -19,6 +19,7 @@ from PIL import Image
 import selftrain
 from selftrain.data.cache import PIECES, list_caches
 from selftrain.errors import UserError
+from selftrain.files import read_json, write_json
 from tests.folders import layout_2
 
 QUICK = {"train.batch": 6, "train.unlabeled_batch": 8, "train.eval_every": 10, "network.bottleneck": 32}
@@ -94,6 +95,32 @@ def test_labels_to_evaluate_on_are_as_in_training(tmp_path: Path) -> None:
     ):
         with pytest.raises(UserError, match=message):
             run.evaluate(x, labels)
+
+
+def test_the_middle_of_a_picture_is_looked_at_wherever_it_comes_from(tmp_path: Path, data: Path) -> None:
+    run = frozen(data, tmp_path / "run", labels_per_class=2, size=64, settings={"data.clean_crop": 0.875})
+    card = read_json(run.folder / "model" / "model.json")
+    assert card["preprocessing"]["crop"] == 0.875
+    rng = np.random.default_rng(0)
+    pixels = rng.integers(0, 256, (4, 64, 64, 3), dtype=np.uint8)  # of the very size that the network sees
+    (tmp_path / "new").mkdir()
+    files = [tmp_path / "new" / f"{i}.png" for i in range(4)]
+    framed = pixels.copy()
+    framed[:, :2] = framed[:, -2:] = framed[:, :, :2] = framed[:, :, -2:] = 0
+    for file, picture in zip(files, pixels, strict=True):
+        Image.fromarray(picture).save(file)
+    by_pixels = run.predict(pixels).probabilities
+    np.testing.assert_allclose(run.predict(files).probabilities, by_pixels, atol=1e-6)
+    np.testing.assert_allclose(run.predict(framed).probabilities, by_pixels, atol=1e-6)  # the rest is not seen
+
+    whole = frozen(data, tmp_path / "whole", labels_per_class=2, size=64)
+    assert not np.allclose(whole.predict(framed).probabilities, whole.predict(pixels).probabilities, atol=1e-4)
+    del card["preprocessing"]["crop"]  # a model from before there was such a thing
+    file = whole.folder / "model" / "model.json"
+    write_json(file, read_json(file) | {"preprocessing": card["preprocessing"]})
+    np.testing.assert_allclose(
+        selftrain.Run(whole.folder).predict(pixels).probabilities, whole.predict(pixels).probabilities
+    )
 
 
 def test_methods_and_seeds_share_the_cache(tmp_path: Path, data: Path) -> None:

@@ -43,6 +43,7 @@ class Preprocessing:
     std: tuple[float, ...]
     size: int  # side in pixels the weights were trained at; with random weights, the side asked for or meant
     interpolation: str  # "bilinear" | "bicubic" | "nearest"
+    crop: float = 1.0  # share of the shorter side that a clean view keeps, in the middle
 
 
 # EfficientNet-Lite was trained on (pixel - 127) / 128, whichever file its weights come from.

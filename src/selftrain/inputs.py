@@ -69,6 +69,11 @@ def _flip(settings: Settings, corpus: Corpus) -> bool:
     return corpus.flip if settings.data.flip is None else settings.data.flip
 
 
+def _clean_crop(data: DataSettings) -> float:
+    """Where training pads pictures it sees them whole, and so does evaluation."""
+    return data.clean_crop if data.crop == "resized" else 1.0
+
+
 def _parts(rows: np.ndarray, batch: int) -> Iterable[np.ndarray]:
     return (rows[start : start + batch] for start in range(0, len(rows), batch))
 
@@ -89,7 +94,8 @@ class PixelInputs:
             for module in backbone.modules():
                 if isinstance(module, nn.modules.batchnorm._BatchNorm):
                     module.momentum = momentum
-        self.card = make_card(network, backbone, corpus.classes, data.size or backbone.preprocessing.size)
+        side = data.size or backbone.preprocessing.size
+        self.card = make_card(network, backbone, corpus.classes, side, _clean_crop(data))
         self.classifier = make_classifier(self.card, backbone, channels_last=settings.train.channels_last)
         self._kept: dict[tuple[int, int, int], list[Tensor]] = {}
 
@@ -108,14 +114,14 @@ class PixelInputs:
             return self._kept[key]
         like = self.card.preprocessing
         some = images if rows == slice(None) else images.subset(np.arange(len(images))[rows])
-        fresh = clean_batches(some, batch, like.size, self.card.channels, like.interpolation)
+        fresh = clean_batches(some, batch, like.size, self.card.channels, like.interpolation, like.crop)
         if len(some) * self.card.channels * like.size**2 > LARGEST_CACHED_TEST_SET:
             return fresh
         return self._kept.setdefault(key, list(fresh))
 
     def clean_pool(self, rows: np.ndarray, batch: int) -> Iterable[Tensor]:
         images, like = self.corpus.images.subset(rows), self.card.preprocessing
-        return clean_batches(images, batch, like.size, self.card.channels, like.interpolation)
+        return clean_batches(images, batch, like.size, self.card.channels, like.interpolation, like.crop)
 
     def whole(self, trained: nn.Module) -> nn.Module:
         return trained
@@ -149,7 +155,9 @@ class FrozenInputs:
                 f"its features say less. Try --size {max(64, native // 2)} to {native}."
             )
         self.settings = settings
-        self.card = make_card(network, backbone, corpus.classes, side, frozen=True, weights=weights_hash(backbone))
+        self.card = make_card(
+            network, backbone, corpus.classes, side, _clean_crop(data), frozen=True, weights=weights_hash(backbone)
+        )
         self.extractor = Extractor(make_encoder(self.card, backbone), self.card, data, device, reporter)
         self.names = view_names(data.weak_views, data.strong_views)
         self.features = self.extractor.features(corpus.images, self.names, flip=_flip(settings, corpus))
@@ -269,5 +277,6 @@ class Extractor:
 def image_views(images: Images, data: DataSettings, card: ModelCard, flip: bool, keep: bool = False) -> ImageViews:
     like = card.preprocessing
     return ImageViews(
-        images, data, side=like.size, channels=card.channels, interpolation=like.interpolation, flip=flip, keep=keep
-    )
+        images, data, side=like.size, channels=card.channels, interpolation=like.interpolation, clean_crop=like.crop,
+        flip=flip, keep=keep,
+    )  # fmt: skip

@@ -52,14 +52,19 @@ class ModelCard:
 
 
 def make_card(
-    network: NetworkSettings, backbone: Backbone | None, classes: tuple[str, ...], side: int, **more: Any
+    network: NetworkSettings,
+    backbone: Backbone | None,
+    classes: tuple[str, ...],
+    side: int,
+    crop: float = 1.0,
+    **more: Any,
 ) -> ModelCard:
     like = backbone.preprocessing if backbone else Preprocessing((0.0,), (1.0,), 0, "nearest")
     return ModelCard(
         classes=classes,
         backbone=network.backbone,
         channels=backbone.channels if backbone else 0,
-        preprocessing=Preprocessing(like.mean, like.std, side, like.interpolation),
+        preprocessing=Preprocessing(like.mean, like.std, side, like.interpolation, crop),
         bottleneck=network.bottleneck,
         dropout=network.dropout,
         head=network.head,
@@ -122,6 +127,7 @@ def load_model(folder: Path) -> tuple[nn.Module, ModelCard]:
                     std=tuple(values["preprocessing"]["std"]),
                     size=values["preprocessing"]["size"],
                     interpolation=values["preprocessing"]["interpolation"],
+                    crop=values["preprocessing"].get("crop", 1.0),  # which older models do not have
                 ),
             }
         )

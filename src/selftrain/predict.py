@@ -138,7 +138,7 @@ class Predictor:
         if self.extractor is not None:
             return feature_batches(self.extractor.features(images, ("clean",)), self.batch)
         like = self.card.preprocessing
-        return clean_batches(images, self.batch, like.size, self.card.channels, like.interpolation)
+        return clean_batches(images, self.batch, like.size, self.card.channels, like.interpolation, like.crop)
 
 
 def _counted(batches: Iterable[torch.Tensor], progress: Callable[[int], object]) -> Iterator[torch.Tensor]:

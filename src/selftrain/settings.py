@@ -50,6 +50,8 @@ class DataSettings:
     """random crop of a padded picture (small images), or random resized crop (photos)"""
     crop_scale: float = UNSET
     """smallest share of a picture that a random resized crop keeps"""
+    clean_crop: float = UNSET
+    """resized: share of the shorter side that is looked at to evaluate and predict, in the middle of the picture"""
     flip: bool | None = None
     """mirror pictures at random; unset: as the dataset says, true for folders"""
     randaugment_n: int = UNSET
@@ -196,21 +198,21 @@ REGIMES: dict[str, dict[str, Any]] = {
         "network.backbone": "wrn", "network.bottleneck": 0,
         "optim.lr": 0.03, "optim.backbone_lr": 1.0, "optim.ema": 0.999,
         "train.steps": 20000, "train.batch": 64, "train.unlabeled_batch": 448,
-        "data.crop": "pad", "data.crop_scale": 0.2,
+        "data.crop": "pad", "data.crop_scale": 0.2, "data.clean_crop": 1.0,
         "data.randaugment_n": 3, "data.randaugment_m": 5.0, "data.cutout": 0.5,
     },
     "finetune": {
         "network.backbone": "lite0", "network.bottleneck": 1024,
         "optim.lr": 0.003, "optim.backbone_lr": 0.1, "optim.ema": 0.0,
         "train.steps": 5000, "train.batch": 32, "train.unlabeled_batch": 32,
-        "data.crop": "resized", "data.crop_scale": 0.2,
+        "data.crop": "resized", "data.crop_scale": 0.2, "data.clean_crop": 1.0,
         "data.randaugment_n": 2, "data.randaugment_m": 10.0, "data.cutout": 0.0,
     },
     "frozen": {
         "network.backbone": "lite0", "network.bottleneck": 256, "data.size": 128,
         "optim.lr": 0.01, "optim.backbone_lr": 1.0, "optim.ema": 0.0,
         "train.steps": 1000, "train.batch": 32, "train.unlabeled_batch": 64,
-        "data.crop": "resized", "data.crop_scale": 0.5,
+        "data.crop": "resized", "data.crop_scale": 0.5, "data.clean_crop": 1.0,
         "data.randaugment_n": 2, "data.randaugment_m": 10.0, "data.cutout": 0.0,
     },
 }  # fmt: skip
@@ -252,8 +254,8 @@ def known_settings() -> list[str]:
 RANGES: dict[str, tuple[float, float]] = {
     "seed": (0, 2**32 - 1), "data.split_seed": (0, 2**32 - 1), "data.views_seed": (0, 2**32 - 1),
     "data.labels_per_class": (1, math.inf), "data.validation_per_class": (0, math.inf), "data.size": (8, 4096),
-    "data.crop_scale": (0.01, 1), "data.randaugment_n": (0, 100), "data.randaugment_m": (0, 30),
-    "data.cutout": (0, 0.99),
+    "data.crop_scale": (0.01, 1), "data.clean_crop": (0.1, 1), "data.randaugment_n": (0, 100),
+    "data.randaugment_m": (0, 30), "data.cutout": (0, 0.99),
     "data.workers": (0, 1024), "data.weak_views": (1, 64), "data.strong_views": (1, 64), "data.feature_noise": (0, 100),
     "data.feature_dropout": (0, 0.99), "data.feature_mixup": (0, 1),
     "network.bottleneck": (0, 65536), "network.dropout": (0, 0.99), "network.head_width": (1, 65536),

@@ -100,6 +100,7 @@ SHARED: dict[str, tuple[Any, ...]] = {
     "base.w_strong": (0.0, 0.5, 1.0),
     "base.tau": (0.7, 0.8, 0.9),
     "data.crop_scale": (0.2, 0.5),
+    "data.clean_crop": (0.75, 0.875, 1.0),
     "optim.lr": (0.003, 0.01, 0.03),
     "optim.weight_decay": (0.0005, 0.005, 0.01, 0.02),
     "optim.ema": (0.0, 0.99, 0.995),

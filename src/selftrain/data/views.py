@@ -5,6 +5,7 @@ Knows nothing of labels, splits or methods: rows and view names in, tensors out,
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -57,12 +58,13 @@ class ImageViews:
         channels: int,
         interpolation: str,
         flip: bool,
+        clean_crop: float = 1.0,
         keep: bool = False,
     ):
         self.images = images
         self.keep = keep  # read every file once, when the first batch is wanted, and hold the pictures in memory
         self.mode = "L" if channels == 1 else "RGB"
-        self.clean_one = CentreResize(side, interpolation)
+        self.clean_one = CentreResize(side, interpolation, clean_crop)
         # A picture kept whole and in memory is resized once; a random resized crop wants the original.
         self.resized = ResizedCrop(side, interpolation, (data.crop_scale, 1.0)) if data.crop == "resized" else None
         self.pixels = None
@@ -112,37 +114,39 @@ class ImageViews:
     def _originals(self, rows: np.ndarray, clean: bool) -> list[PIL.Image.Image]:
         """Pictures to cut from, decoded no larger than the smallest crop, or the clean view, wants them."""
         assert self.resized is not None
-        least = max(self.resized.least_side, CLEAN_DETAIL * self.clean_one.size if clean else 0)
+        least = max(self.resized.least_side, _detail(self.clean_one) if clean else 0)
         return [self.images.load(int(row), self.mode, min_side=least) for row in rows]
 
     def _clean(self, rows: np.ndarray) -> Tensor:
         if self.pixels is None and self.keep:
             like = self.clean_one
             channels = 1 if self.mode == "L" else 3
-            self.pixels = torch.cat(list(clean_batches(self.images, 256, like.size, channels, like.interpolation)))
+            whole = clean_batches(self.images, 256, like.size, channels, like.interpolation, like.crop_share)
+            self.pixels = torch.cat(list(whole))
         if self.pixels is not None:
             return self.pixels[torch.from_numpy(rows)]
-        least = CLEAN_DETAIL * self.clean_one.size
+        least = _detail(self.clean_one)
         return _stack([self.clean_one(self.images.load(int(row), self.mode, min_side=least)) for row in rows])
 
     def _whole(self, images: ArrayImages, side: int) -> Tensor:
         pixels = torch.from_numpy(images.pixels)
         if self.mode == "RGB" and pixels.shape[1] == 1:
             pixels = pixels.expand(-1, 3, -1, -1)
-        if pixels.shape[1] == (1 if self.mode == "L" else 3) and pixels.shape[2:] == (side, side):
+        as_they_are = pixels.shape[2:] == (side, side) and self.clean_one.crop_share == 1
+        if pixels.shape[1] == (1 if self.mode == "L" else 3) and as_they_are:
             return pixels.contiguous()
         return _stack([self.clean_one(images.load(i, self.mode)) for i in range(len(images))])
 
 
 def clean_batches(
-    images: Images, batch: int, side: int, channels: int, interpolation: str, threads: int = 2
+    images: Images, batch: int, side: int, channels: int, interpolation: str, crop: float = 1.0, threads: int = 2
 ) -> Iterator[Tensor]:
     """Every picture once, in order and without chance, decoded a batch ahead in threads."""
-    resize = CentreResize(side, interpolation)
+    resize = CentreResize(side, interpolation, crop)
     mode = "L" if channels == 1 else "RGB"
 
     def load(row: int) -> PIL.Image.Image:
-        return resize(images.load(row, mode, min_side=CLEAN_DETAIL * side))
+        return resize(images.load(row, mode, min_side=_detail(resize)))
 
     with ThreadPoolExecutor(threads) as pool:
         ahead: deque[list[Future[PIL.Image.Image]]] = deque()
@@ -152,6 +156,11 @@ def clean_batches(
                 yield _stack([future.result() for future in ahead.popleft()])
         while ahead:
             yield _stack([future.result() for future in ahead.popleft()])
+
+
+def _detail(clean: CentreResize) -> int:
+    """The shorter side that a picture is decoded with at least."""
+    return math.ceil(CLEAN_DETAIL * clean.size / clean.crop_share)
 
 
 def _stack(pictures: list[PIL.Image.Image]) -> Tensor:
