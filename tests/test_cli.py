@@ -507,3 +507,24 @@ def test_a_run_without_its_split_is_not_gone_on_with(
     (trained / "split.json").unlink()
     assert run(monkeypatch, "train", "--out", trained, "--resume") == 2
     assert "has no split.json" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        MemoryError("40 GiB"),
+        RuntimeError("DefaultCPUAllocator: can't allocate memory"),
+        RuntimeError("CUDA out of memory"),
+    ],
+)
+def test_memory_that_is_not_there(
+    error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*args: object, **options: object) -> None:
+        raise error
+
+    monkeypatch.setattr("selftrain.training.train", fail)
+    assert run(monkeypatch, "train", "digits") == 1
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.startswith("error: not enough memory")
+    assert "--set train.batch=N" in said

@@ -6,6 +6,7 @@ Knows nothing of training; it imports torch only when a command needs it, so tha
 from __future__ import annotations
 
 import json
+import re
 import signal
 import sys
 from collections.abc import Iterator
@@ -585,11 +586,12 @@ def main() -> None:
             sys.exit(launch(devices, sys.argv[1:]))
         Console(stderr=True).print(f"[red]error:[/red] {_escaped(str(error))}", highlight=False, soft_wrap=True)
         sys.exit(2)
-    except MemoryError as error:
-        why = f" ({error})" if str(error) else ""
-        Console(stderr=True).print(
-            f"[red]error:[/red] not enough memory{_escaped(why)}.", highlight=False, soft_wrap=True
-        )
+    except (MemoryError, RuntimeError) as error:  # torch raises the latter
+        if isinstance(error, RuntimeError) and not re.search("allocate memory|out of memory", str(error)):
+            raise
+        why = f" ({_escaped(str(error))[:200]})" if str(error) else ""
+        hint = "Smaller batches need less: --set train.batch=N and train.unlabeled_batch=N."
+        Console(stderr=True).print(f"[red]error:[/red] not enough memory{why}. {hint}", highlight=False, soft_wrap=True)
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
