@@ -61,16 +61,6 @@ def products(problem: Problem, labeled: int, unlabeled: int, strong: int = 0) ->
     return run
 
 
-class _Reverse(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx, z):  # type: ignore[no-untyped-def]
-        return z.view_as(z)
-
-    @staticmethod
-    def backward(ctx, gradient):  # type: ignore[no-untyped-def]
-        return -0.5 * gradient
-
-
 def by_hand(problem: Problem, l: Labeled, u: Unlabeled) -> Callable[[], None]:
     """The same step in a loop of one's own, at best: no engine, nothing watched, and views that go together
     side by side, so that no head is called twice. What is left above the products is torch's own."""
@@ -87,7 +77,7 @@ def by_hand(problem: Problem, l: Labeled, u: Unlabeled) -> Callable[[], None]:
             y_l, keep = y[:n].argmax(dim=1), confidence >= 0.7
         loss = 2 * F.cross_entropy(h(z[: 2 * n]), l.y.repeat(2))
         loss = loss + (F.cross_entropy(h_pseudo(strong), y_u, reduction="none") * keep).mean()
-        worst = h_worst(_Reverse.apply(weak))
+        worst = h_worst(references.Reverse.apply(weak))
         p = torch.softmax(worst[n:], dim=1).gather(1, y_u[:, None])
         loss = loss + 2 * F.cross_entropy(worst[:n], y_l) - torch.log((1 - p + 1e-6).clamp(max=1)).mean()
         loss.backward()

@@ -74,7 +74,7 @@ def concatenated_fixmatch(psi: nn.Module, h: nn.Module, l: Labeled, u: Unlabeled
     return step
 
 
-class _Reverse(torch.autograd.Function):
+class Reverse(torch.autograd.Function):
     @staticmethod
     def forward(ctx, x):  # type: ignore[no-untyped-def]
         return x.view_as(x)
@@ -97,7 +97,7 @@ class _Heads(nn.Module):
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         z = self.psi(x)
-        return self.h(z), self.h_worst(_Reverse.apply(z)), self.h_pseudo(z)
+        return self.h(z), self.h_worst(Reverse.apply(z)), self.h_pseudo(z)
 
 
 def _pseudo_loss(strong: Tensor, weak: Tensor) -> tuple[Tensor, Tensor, Tensor]:

@@ -21,11 +21,19 @@ def check_place(folder: Path) -> None:
     """Where nothing can be written is better said before hours of work."""
     try:
         parent = next(path for path in (folder, *folder.absolute().parents) if path.exists())
-        writable = parent.is_dir() and os.access(parent, os.W_OK) and parent != Path("/proc")
+        writable = parent.is_dir() and os.access(parent, os.W_OK)
     except OSError as error:
         raise UserError(f"--out {str(folder)[:80]}: cannot be made ({error.strerror}).") from None
     if not writable:
         raise UserError(f"--out {folder}: cannot be made, {parent} is not a folder that can be written to.")
+
+
+def make_folder(folder: Path) -> None:
+    """The folder, and those it lies in, if they are not there yet."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise UserError(f"--out {folder}: cannot be made ({error.strerror}).") from None
 
 
 def check_free(folder: Path) -> None:
@@ -47,10 +55,7 @@ def alone(folder: Path, resume: bool) -> Iterator[None]:
     """Inside, the run folder is there and no other process trains in it; the lock of a killed one is free at once."""
     if not resume:
         check_free(folder)  # again: what came before may have taken long
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise UserError(f"--out {folder}: cannot be made ({error.strerror}).") from None
+    make_folder(folder)
     lock = FileLock(folder / LOCK)
     try:
         lock.acquire(timeout=0)

@@ -26,7 +26,7 @@ from selftrain.errors import UserError, nearest
 from selftrain.files import read_json
 from selftrain.methods import spell_method
 from selftrain.run import CONFIG, RESULTS
-from selftrain.run_folder import check_place
+from selftrain.run_folder import check_place, make_folder
 from selftrain.settings import read_config
 from selftrain.training import settle, train
 
@@ -198,6 +198,7 @@ def run_grid(
             waiting[same[0]] = same
     if not waiting:
         return done, failed
+    make_folder(out)
     if engine is None:
         from selftrain.bench.local import Local
 

@@ -40,7 +40,7 @@ def read_bench(path: Path) -> Bench:
         _check_names(values or {}, f"bench {path}")
     datasets = list(map(str, tree["datasets"]))
     for name in tree.get("by_dataset") or {}:
-        if name not in datasets:
+        if str(name) not in datasets:
             raise UserError(
                 f"bench {path}: by_dataset: {name!r} is none of its datasets.{nearest(str(name), datasets)}"
             )

@@ -25,7 +25,7 @@ from selftrain.errors import DivergedError, UserError
 from selftrain.files import write_text
 from selftrain.options import flatten, spell
 from selftrain.run import CONFIG, RESULTS, Run
-from selftrain.run_folder import check_place
+from selftrain.run_folder import make_folder
 from selftrain.settings import dump_settings
 from selftrain.training import settle, train
 
@@ -73,8 +73,7 @@ class Sweep:
         self._check(base, space)
         trials = int(min(self.trials, size(space)))
         optuna.logging.set_verbosity(optuna.logging.ERROR)
-        check_place(self.out)
-        self.out.mkdir(parents=True, exist_ok=True)
+        make_folder(self.out)
         storage = self._storage(optuna)
         try:
             study = self._open(optuna, storage, base, space, trials, reporter)
