@@ -18,7 +18,7 @@ from torchvision.transforms.v2.functional import to_pil_image
 
 from benchmarks.problems import pictures
 from benchmarks.ratios import CLOCK, Row, take_turns
-from selftrain.data.augment import Augmentation, Compose, RandAugment, RandomCrop, RandomFlip
+from selftrain.data.views.augment import Augmentation, Compose, RandAugment, RandomCrop, RandomFlip
 
 # side, pictures a batch, how many times faster it must be
 CASES = [(32, 448, 10.0), (224, 64, 1.1)]

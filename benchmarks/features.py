@@ -19,19 +19,19 @@ import torch
 from PIL import Image
 
 from benchmarks.ratios import CLOCK, HEADING, Row, take_turns
-from selftrain.backbones import build_backbone
+from selftrain.config.settings import make_settings, with_values
 from selftrain.console import Reporter
-from selftrain.data.features import PIECE, FeatureViews, view_names
+from selftrain.data.features.extract import PIECE, FeatureViews, view_names
 from selftrain.data.images import FileImages, Images
-from selftrain.data.sources import load_corpus
-from selftrain.data.stream import Stream
+from selftrain.data.source import load_corpus
+from selftrain.data.views.stream import Stream
 from selftrain.engine.estimate import peak_memory
 from selftrain.engine.optim import make_sgd
-from selftrain.inputs import PIXELS_A_PASS, Extractor, image_views
 from selftrain.methods import make_method
-from selftrain.model import make_card, make_classifier, make_encoder
-from selftrain.network import Network, Task, UnitFeatures
-from selftrain.settings import make_settings, with_values
+from selftrain.nn.backbones import build_backbone
+from selftrain.nn.network import Network, Task, UnitFeatures
+from selftrain.runs.model import make_card, make_classifier, make_encoder
+from selftrain.runs.network_inputs import PIXELS_A_PASS, Extractor, image_views
 
 NAMES = view_names(2, 4)
 SIZE = 128

@@ -18,17 +18,17 @@ import numpy as np
 import torch
 
 from selftrain.console import Reporter
-from selftrain.data.features import FeatureRows
-from selftrain.data.sources import Corpus, corpus_from_arrays, load_corpus
+from selftrain.data.features.extract import FeatureRows
+from selftrain.data.source import Corpus, corpus_from_arrays, load_corpus
 from selftrain.data.split import make_split
-from selftrain.data.stream import Stream
+from selftrain.data.views.stream import Stream
 from selftrain.engine.loop import Loop
 from selftrain.engine.observers import observers_of
 from selftrain.engine.optim import make_optimizers
 from selftrain.engine.runtime import make_fabric
-from selftrain.inputs import make_inputs
-from selftrain.network import Network, Task
-from selftrain.training import settle
+from selftrain.nn.network import Network, Task
+from selftrain.runs.network_inputs import make_inputs
+from selftrain.runs.trainer import settle
 
 BAR = 1.03
 TURN = 10

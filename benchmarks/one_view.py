@@ -20,13 +20,13 @@ import numpy as np
 import torch
 
 import selftrain
-from selftrain.bench import FROZEN
+from selftrain.bench.catalogue import FROZEN
 from selftrain.bench.table import spread
+from selftrain.config.settings import make_settings
 from selftrain.console import Reporter
-from selftrain.data.sources import load_corpus
+from selftrain.data.source import load_corpus
 from selftrain.data.split import make_split
-from selftrain.inputs import FrozenInputs
-from selftrain.settings import make_settings
+from selftrain.runs.network_inputs import FrozenInputs
 
 DATASETS = ("cifar10-mini", "ucmerced")
 OFF = {"data.feature_dropout": 0.0, "data.feature_noise": 0.0, "data.feature_mixup": 0.0}

@@ -13,12 +13,12 @@ from torch import nn
 from benchmarks.problems import image_problem, pictures
 from benchmarks.ratios import CLOCK, Row, take_turns
 from benchmarks.references import StateDictAverage
-from selftrain.backbones import build_backbone
 from selftrain.data.images import ArrayImages
-from selftrain.data.views import clean_batches
+from selftrain.data.views.image_views import clean_batches
 from selftrain.engine.evaluate import probabilities
 from selftrain.methods.flexmatch import LearningStatus
-from selftrain.network import Average
+from selftrain.nn.backbones import build_backbone
+from selftrain.nn.network import Average
 
 CPU = torch.device("cpu")
 

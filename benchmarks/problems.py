@@ -15,20 +15,20 @@ import torch
 from torch import Tensor, nn
 from torchvision.transforms.v2.functional import resize
 
-from selftrain.backbones import build_backbone
 from selftrain.batch import Labeled, Unlabeled
-from selftrain.data.features import FeatureViews
+from selftrain.config.settings import Settings, make_settings
+from selftrain.data.features.extract import FeatureViews
 from selftrain.data.images import ArrayImages
-from selftrain.data.stream import Stream
-from selftrain.data.views import ImageViews, ViewMaker
+from selftrain.data.views.image_views import ImageViews, ViewMaker
+from selftrain.data.views.stream import Stream
 from selftrain.engine.loop import Loop
 from selftrain.engine.observers import observers_of
 from selftrain.engine.optim import make_optimizers
 from selftrain.engine.runtime import make_fabric
 from selftrain.methods import make_method
-from selftrain.model import make_card, make_classifier
-from selftrain.network import Network, Task, UnitFeatures
-from selftrain.settings import Settings, make_settings
+from selftrain.nn.backbones import build_backbone
+from selftrain.nn.network import Network, Task, UnitFeatures
+from selftrain.runs.model import make_card, make_classifier
 
 
 def pictures(n: int, side: int, seed: int = 0) -> np.ndarray:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from selftrain.listing import setting_row
-from selftrain.settings import REGIMES, known_settings
+from selftrain.cli.listing import setting_row
+from selftrain.config.settings import REGIMES, known_settings
 
 TITLES = {"": "The run", "data": "Data", "network": "Network", "optim": "Optimiser", "train": "Training"}
 

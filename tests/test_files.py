@@ -13,12 +13,12 @@ import pytest
 import safetensors.torch
 import torch
 
+from selftrain.config.settings import make_settings
 from selftrain.console import Reporter
 from selftrain.engine.checkpoint import save_checkpoint
 from selftrain.errors import UserError
 from selftrain.files import append_text, replacing
-from selftrain.model import make_card, save_model
-from selftrain.settings import make_settings
+from selftrain.runs.model import make_card, save_model
 
 
 def test_files_are_as_the_users_mask_says(tmp_path: Path) -> None:

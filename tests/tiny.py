@@ -12,18 +12,18 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 from selftrain.batch import Labeled, Unlabeled
-from selftrain.data.features import FeatureSpaceViews
+from selftrain.config.settings import make_settings
+from selftrain.data.features.extract import FeatureSpaceViews
 from selftrain.data.images import ArrayImages
-from selftrain.data.stream import Stream
-from selftrain.data.views import ImageViews, ViewMaker
+from selftrain.data.views.image_views import ImageViews, ViewMaker
+from selftrain.data.views.stream import Stream
 from selftrain.engine.loop import Loop, add_average
 from selftrain.engine.observers import LossMeter
 from selftrain.engine.optim import make_optimizers
 from selftrain.engine.runtime import make_fabric
 from selftrain.engine.sharding import shard_backbones
 from selftrain.methods import Method, make_method
-from selftrain.network import Classifier, Encoder, Network, Task, UnitFeatures
-from selftrain.settings import make_settings
+from selftrain.nn.network import Classifier, Encoder, Network, Task, UnitFeatures
 
 K, DIM, INPUT = 4, 6, 5
 

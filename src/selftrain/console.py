@@ -25,6 +25,8 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from selftrain.text import duration
+
 
 class Speed(ProgressColumn):
     """Steps (or images) a second."""
@@ -137,12 +139,3 @@ class Steps:
 
     def note(self, text: str) -> None:
         self._bar.update(self._task, note=text)  # type: ignore[arg-type]
-
-
-def duration(seconds: float) -> str:
-    """``40 seconds``, ``3 minutes``, ``2.5 hours``, ``4 days``."""
-    for unit, length, least in (("day", 86400.0, 2), ("hour", 3600.0, 1.5), ("minute", 60.0, 2)):
-        if seconds >= least * length:
-            amount = seconds / length
-            return f"{amount:.0f} {unit}s" if amount >= 10 or unit == "minute" else f"{amount:.2g} {unit}s"
-    return f"{max(seconds, 1):.0f} second" + ("" if seconds < 1.5 else "s")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import torch
 
-from selftrain.cli import app
+from selftrain.cli.app import app
 from selftrain.engine.loop import Loop
 from selftrain.methods import make_method
 from tests.tiny import SAME_ON_ANY_RANKS, digits_loop, go_on

@@ -8,11 +8,11 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from selftrain.cli import app
-from selftrain.data.stream import Stream
-from selftrain.distributed import rank
+from selftrain.cli.app import app
+from selftrain.data.views.stream import Stream
 from selftrain.engine.loop import Loop
 from selftrain.errors import UserError
+from selftrain.nn.collectives import rank
 from tests.contract.conftest import WORDS
 
 

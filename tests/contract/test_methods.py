@@ -18,13 +18,13 @@ from sklearn.datasets import load_digits
 
 import selftrain
 from selftrain.batch import Unlabeled
+from selftrain.config.options import field_help, field_types
+from selftrain.config.settings import REGIMES
 from selftrain.engine.observers import LossMeter
 from selftrain.errors import UserError
 from selftrain.methods import METHODS, Method, make_method, spell_method
-from selftrain.model import load_model
-from selftrain.network import evaluating
-from selftrain.options import field_help, field_types
-from selftrain.settings import REGIMES
+from selftrain.nn.network import evaluating
+from selftrain.runs.model import load_model
 from tests.contract.spellings import FLOWS, IN_TURNS, SPELLINGS
 from tests.tiny import digits_loop, go_on, gradients
 

@@ -14,11 +14,11 @@ from typing import Any
 import pytest
 import torch
 
-from selftrain.distributed import started
+from selftrain.config.settings import make_settings
+from selftrain.engine.distributed import started
 from selftrain.engine.runtime import ProcessesMissingError, make_fabric
 from selftrain.errors import UserError
-from selftrain.model import load_model
-from selftrain.settings import make_settings
+from selftrain.runs.model import load_model
 from tests.contract.conftest import ENV, ROOT, WORDS, run
 
 pytestmark = pytest.mark.timeout(900)  # three processes that import torch take their time on a busy machine

@@ -11,11 +11,11 @@ import torch
 
 torch.set_num_threads(1)
 
-from selftrain.distributed import Vote, all_rows, rank, ranks  # noqa: E402
 from selftrain.engine import sharding  # noqa: E402
 from selftrain.methods import make_method  # noqa: E402
 from selftrain.methods.flexmatch import LearningStatus  # noqa: E402
-from selftrain.shared_norm import SharedNorm  # noqa: E402
+from selftrain.nn.collectives import Vote, all_rows, rank, ranks  # noqa: E402
+from selftrain.nn.shared_norm import SharedNorm  # noqa: E402
 from tests.contract.runs_of_two_ranks import whole_runs  # noqa: E402
 from tests.contract.spellings import IN_TURNS, SPELLINGS  # noqa: E402
 from tests.tiny import SAME_ON_ANY_RANKS, digits_loop, go_on, trajectory  # noqa: E402

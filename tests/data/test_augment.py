@@ -14,8 +14,8 @@ from torch import Tensor
 from torchvision import transforms
 from torchvision.transforms.v2 import functional as F
 
-from selftrain.data import augment, randaugment
-from selftrain.data.augment import (
+from selftrain.data.views import augment, randaugment
+from selftrain.data.views.augment import (
     Augmentation,
     CentreResize,
     Compose,
@@ -27,7 +27,7 @@ from selftrain.data.augment import (
     RandomFlip,
     ResizedCrop,
 )
-from selftrain.data.randaugment import OPERATIONS
+from selftrain.data.views.randaugment import OPERATIONS
 from selftrain.errors import UserError
 
 GEOMETRIC = ("ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate")

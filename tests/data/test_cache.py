@@ -16,7 +16,16 @@ import numpy as np
 import pytest
 from filelock import FileLock
 
-from selftrain.data.cache import ABOUT, ARRAY, LOCK, PIECES, cache_root, cached_array, clear_caches, list_caches
+from selftrain.data.features.store import (
+    ABOUT,
+    ARRAY,
+    LOCK,
+    PIECES,
+    cache_root,
+    cached_array,
+    clear_caches,
+    list_caches,
+)
 from selftrain.errors import UserError
 
 SHAPE = (50, 3, 4)
@@ -138,7 +147,7 @@ SCRIPT = """
 import sys, time
 from pathlib import Path
 import numpy as np
-from selftrain.data.cache import cached_array
+from selftrain.data.features.store import cached_array
 def compute(start, stop):
     time.sleep(0.05)
     with open(sys.argv[2], "a") as log:
@@ -209,8 +218,10 @@ def test_files_of_another_user_are_read_if_whole(tmp_path: Path, monkeypatch: py
     cached(tmp_path, value)
     theirs = {str(only_folder(tmp_path) / name) for name in (ARRAY, PIECES, ABOUT, LOCK)}
     access = os.access
-    monkeypatch.setattr("selftrain.data.cache.os.access", lambda p, mode: str(p) not in theirs and access(p, mode))
-    monkeypatch.setattr("selftrain.data.cache.FileLock", None)
+    monkeypatch.setattr(
+        "selftrain.data.features.store.os.access", lambda p, mode: str(p) not in theirs and access(p, mode)
+    )
+    monkeypatch.setattr("selftrain.data.features.store.FileLock", None)
     assert np.array_equal(cached(tmp_path, None), value(0, 50))
 
 
@@ -237,8 +248,8 @@ def test_a_cache_in_use_is_left_alone(tmp_path: Path) -> None:
 
 def test_a_cache_that_can_only_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     cached(tmp_path, value)
-    monkeypatch.setattr("selftrain.data.cache.os.access", lambda path, mode: False)
-    monkeypatch.setattr("selftrain.data.cache.FileLock", None)  # there is no place for a lock
+    monkeypatch.setattr("selftrain.data.features.store.os.access", lambda path, mode: False)
+    monkeypatch.setattr("selftrain.data.features.store.FileLock", None)  # there is no place for a lock
     assert np.array_equal(cached(tmp_path, None), value(0, 50))
     pieces = only_folder(tmp_path) / PIECES
     pieces.write_bytes(bytes(len(pieces.read_bytes())))

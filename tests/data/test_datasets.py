@@ -18,18 +18,18 @@ from rich.console import Console
 from scipy.io import savemat
 
 import selftrain
-from selftrain import listing
 from selftrain.bench.grid import find_data
+from selftrain.cli import listing
 from selftrain.console import Reporter
-from selftrain.data import datasets
-from selftrain.data.datasets import DATASETS
-from selftrain.data.download import size_in_words
 from selftrain.data.images import ArrayImages, FileImages
-from selftrain.data.readers import StlBinary, TorchVision
-from selftrain.data.sources import absolute, load_corpus, load_test_set, names_dataset
+from selftrain.data.source import absolute, load_corpus, load_test_set, names_dataset
+from selftrain.data.sources import named as datasets
+from selftrain.data.sources.download import size_in_words
+from selftrain.data.sources.named import DATASETS
+from selftrain.data.sources.readers import StlBinary, TorchVision
 from selftrain.data.split import make_split
 from selftrain.errors import UserError
-from selftrain.training import settle
+from selftrain.runs.trainer import settle
 from tests.data.test_download import Server, server
 
 __all__ = ["server"]  # a fixture

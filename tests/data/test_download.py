@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from selftrain.console import Reporter
-from selftrain.data import download
-from selftrain.data.download import RemoteFile, make_ready
+from selftrain.data.sources import download
+from selftrain.data.sources.download import RemoteFile, make_ready
 from selftrain.errors import UserError
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from selftrain.batch import Views
-from selftrain.data.features import (
+from selftrain.data.features.extract import (
     FeatureRows,
     FeatureSpaceViews,
     FeatureViews,
@@ -20,7 +20,7 @@ from selftrain.data.features import (
     view_names,
 )
 from selftrain.data.images import ArrayImages, FileImages
-from selftrain.data.stream import Stream
+from selftrain.data.views.stream import Stream
 from selftrain.errors import UserError
 from tests.folders import layout_2
 

@@ -11,9 +11,9 @@ import pytest
 from PIL import Image
 
 import selftrain
-from selftrain.data.hub import HubImages, HubName
 from selftrain.data.images import fingerprint
-from selftrain.data.sources import absolute, load_corpus, load_test_set
+from selftrain.data.source import absolute, load_corpus, load_test_set
+from selftrain.data.sources.hub import HubImages, HubName
 from selftrain.errors import UserError
 
 hub = pytest.importorskip("datasets")

@@ -15,12 +15,12 @@ import pytest
 from PIL import Image
 
 import selftrain
-import selftrain.training
+import selftrain.runs.trainer
 from selftrain.console import Reporter
-from selftrain.data import shards
 from selftrain.data.images import Images, JoinedImages, fingerprint
-from selftrain.data.shards import ShardImages, find_shards, load_shards
-from selftrain.data.sources import load_corpus, load_test_set, prepare
+from selftrain.data.source import load_corpus, load_test_set, prepare
+from selftrain.data.sources import shards
+from selftrain.data.sources.shards import ShardImages, find_shards, load_shards
 from selftrain.data.split import load_split, make_split, save_split
 from selftrain.engine.checkpoint import save_checkpoint
 from selftrain.errors import UserError
@@ -324,7 +324,7 @@ def test_a_run_on_shards_resumes_exactly(tmp_path: Path, monkeypatch: pytest.Mon
         raise InterruptedError
 
     with monkeypatch.context() as patch:
-        patch.setattr(selftrain.training, "save_checkpoint", save_and_stop)
+        patch.setattr(selftrain.runs.trainer, "save_checkpoint", save_and_stop)
         with pytest.raises(InterruptedError):
             run(data, tmp_path / "stopped", pattern, settings=settings)
     resumed = run(data, tmp_path / "stopped", pattern, settings=settings, resume=True)

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from selftrain.data.images import ArrayImages, FileImages
-from selftrain.data.sources import (
+from selftrain.data.source import (
     DATASETS,
     Corpus,
     DatasetSpec,

@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from selftrain.data.images import ArrayImages
-from selftrain.data.sources import Corpus, load_corpus
+from selftrain.data.source import Corpus, load_corpus
 from selftrain.data.split import Split, load_split, make_split, save_split
 from selftrain.errors import UserError
 

@@ -9,10 +9,10 @@ import pytest
 import torch
 
 from selftrain.batch import Views
+from selftrain.config.settings import make_settings
 from selftrain.data.images import ArrayImages, FileImages, find_images
-from selftrain.data.stream import Shuffle, Stream, batches
-from selftrain.data.views import ImageViews
-from selftrain.settings import make_settings
+from selftrain.data.views.image_views import ImageViews
+from selftrain.data.views.stream import Shuffle, Stream, batches
 from tests.folders import layout_2
 
 VIEWS = Views(unlabeled=("weak", "strong", "weak_2"), gradient=("strong",))

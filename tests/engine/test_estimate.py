@@ -8,9 +8,9 @@ import sys
 import pytest
 import torch
 
-from selftrain.console import duration
 from selftrain.engine import estimate
 from selftrain.engine.estimate import Estimate, in_words, peak_memory
+from selftrain.text import duration
 
 CPU = torch.device("cpu")
 

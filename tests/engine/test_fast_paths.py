@@ -13,7 +13,7 @@ from selftrain.engine.optim import lr_factor
 from selftrain.engine.runtime import compile_networks, keep_memory
 from selftrain.methods import make_method
 from selftrain.methods.dst import DST
-from selftrain.network import mlp_head, together
+from selftrain.nn.network import mlp_head, together
 from tests.tiny import digits_loop, go_on, tiny_batch, tiny_net
 
 

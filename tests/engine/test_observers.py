@@ -25,9 +25,9 @@ from selftrain.engine.observers import (
     PseudoLabelQuality,
     observers_of,
 )
-from selftrain.functional import PseudoLabels
 from selftrain.methods import Losses, make_method
-from selftrain.network import evaluating
+from selftrain.methods.functional import PseudoLabels
+from selftrain.nn.network import evaluating
 from tests.tiny import digits_loop, go_on
 
 CPU = torch.device("cpu")

@@ -7,9 +7,9 @@ import math
 import pytest
 import torch
 
+from selftrain.config.settings import make_settings
 from selftrain.engine.optim import lr_factor, make_sgd, set_lr
 from selftrain.methods import Supervised
-from selftrain.settings import make_settings
 from tests.tiny import tiny_net
 
 
@@ -44,7 +44,7 @@ def test_groups() -> None:
 
 
 def test_an_average_is_not_optimised() -> None:
-    from selftrain.network import Average
+    from selftrain.nn.network import Average
 
     net = tiny_net(Supervised())
     net.parts["average"] = Average(net.classifier, 0.9)
@@ -54,7 +54,7 @@ def test_an_average_is_not_optimised() -> None:
 
 @pytest.mark.parametrize("buffers", ["copied", "averaged"])
 def test_average_by_hand(buffers: str) -> None:
-    from selftrain.network import Average
+    from selftrain.nn.network import Average
 
     net = tiny_net(Supervised())
     model = net.classifier

@@ -14,8 +14,8 @@ from torch import distributed
 
 from selftrain.batch import Unlabeled
 from selftrain.engine.observers import observers_of
-from selftrain.functional import PseudoLabels
 from selftrain.methods import Losses
+from selftrain.methods.functional import PseudoLabels
 
 
 def watch(mine: slice, file: Path) -> list[dict[str, Any]]:

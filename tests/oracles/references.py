@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from selftrain.batch import Labeled
 from selftrain.methods import Method
-from selftrain.network import Classifier, Encoder, Network, Task
+from selftrain.nn.network import Classifier, Encoder, Network, Task
 
 
 def p_of(model: nn.Module, x: Tensor) -> Tensor:

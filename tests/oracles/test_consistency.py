@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from selftrain.batch import Labeled, Unlabeled
 from selftrain.methods import RAT, UDA, VAT, FixMatch, MeanTeacher, Method, PiModel, Supervised
 from selftrain.methods.rat import transform
-from selftrain.network import Average, Classifier, Encoder, Network, Task
+from selftrain.nn.network import Average, Classifier, Encoder, Network, Task
 from tests.oracles.references import (
     L_L,
     assert_same_gradient,

@@ -12,10 +12,10 @@ from torch import Tensor
 
 from selftrain.batch import Labeled, Unlabeled
 from selftrain.errors import UserError
-from selftrain.functional import PseudoLabels, mistake_loss, reversal_coefficient, reverse_gradient
 from selftrain.methods import DST, FixMatch, PseudoLabel, Supervised, make_method
+from selftrain.methods.functional import PseudoLabels, mistake_loss, reversal_coefficient, reverse_gradient
 from selftrain.methods.spelling import write
-from selftrain.network import Network
+from selftrain.nn.network import Network
 from tests.tiny import gradients, tiny_batch, tiny_net
 
 PRESETS = ("paper", "released")

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 
 from selftrain.batch import Labeled, Unlabeled
-from selftrain.functional import clean_probability, mixup, sharpen
 from selftrain.methods import DivideMix, MixMatch, ReMixMatch
 from selftrain.methods.dividemix import Division
+from selftrain.methods.functional import clean_probability, mixup, sharpen
 from selftrain.methods.remixmatch import Alignment
-from selftrain.network import Network
+from selftrain.nn.network import Network
 from tests.oracles.references import (
     L_L,
     assert_same_gradient,

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from selftrain.errors import UserError
-from selftrain.functional import mixup
 from selftrain.methods import VAT, Method, MixMatch, NoisyStudent, ReMixMatch, SelfTuning, make_method
+from selftrain.methods.functional import mixup
 from selftrain.methods.noisy_student import TeacherLogits
 from selftrain.methods.remixmatch import Alignment
 from selftrain.methods.self_tuning import Queues, group_contrast

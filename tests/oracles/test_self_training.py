@@ -9,8 +9,8 @@ import torch
 from torch import Tensor, nn
 
 from selftrain.batch import Unlabeled
-from selftrain.functional import PseudoLabels, pseudo_cross_entropy, threshold
 from selftrain.methods import FixMatch, PseudoLabel, Supervised
+from selftrain.methods.functional import PseudoLabels, pseudo_cross_entropy, threshold
 from tests.tiny import gradients, tiny_batch, tiny_net
 
 

@@ -13,7 +13,7 @@ from selftrain.methods import Dash, DebiasMatch, FixMatch, FlexMatch, Method
 from selftrain.methods.dash import LabeledLoss
 from selftrain.methods.debiasmatch import MeanPrediction
 from selftrain.methods.flexmatch import LearningStatus
-from selftrain.network import Network
+from selftrain.nn.network import Network
 from tests.oracles.references import L_L, assert_same_gradient, cross, logit_net, one_hot, p_of, sharp
 from tests.tiny import K, tiny_batch, tiny_net
 

@@ -11,11 +11,12 @@ import pytest
 import torch
 from PIL import Image
 
-from selftrain.bench import BENCHES
+from selftrain.bench.catalogue import BENCHES
 from selftrain.bench.grid import cells_of
 from selftrain.cli import main
+from selftrain.cli.listing import tables
+from selftrain.config.settings import dump_settings
 from selftrain.errors import UserError
-from selftrain.listing import tables
 from selftrain.report import concept
 from selftrain.report.figures import (
     FIGURES,
@@ -27,8 +28,7 @@ from selftrain.report.figures import (
     pick,
 )  # fmt: skip
 from selftrain.report.reading import RunData, read_run
-from selftrain.settings import dump_settings
-from selftrain.training import settle
+from selftrain.runs.trainer import settle
 from tests.report.made import make_run
 
 OF_RUNS = [name for name, figure in FIGURES.items() if figure.needs]

@@ -178,7 +178,7 @@ def test_pictures_are_embedded_from_where_the_data_is(tmp_path: Path) -> None:
             folder.mkdir(parents=True)
             for i in range(3):
                 Image.new("RGB", (200, 120), (i * 80, 30, 90)).save(folder / f"{i}.jpg")
-    from selftrain.data.sources import load_corpus
+    from selftrain.data.source import load_corpus
 
     corpus = load_corpus(tmp_path / "data", check="none")
     assert corpus.test is not None
@@ -349,7 +349,7 @@ def test_where_the_page_goes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_the_reference_is_made_once_and_only_when_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from selftrain import bias
+    from selftrain.runs import bias
 
     made: list[Path] = []
 

@@ -17,18 +17,18 @@ from typing import Any
 
 from filelock import FileLock
 
-from selftrain.bench import Bench, Row
+from selftrain.bench.catalogue import Bench, Row
+from selftrain.config.settings import read_config
 from selftrain.console import Reporter
-from selftrain.data.hub import is_hub
-from selftrain.data.shards import is_shards
-from selftrain.data.sources import DATASETS, names_dataset
+from selftrain.data.source import DATASETS, names_dataset
+from selftrain.data.sources.hub import is_hub
+from selftrain.data.sources.shards import is_shards
 from selftrain.errors import UserError, nearest
 from selftrain.files import read_json
 from selftrain.methods import spell_method
-from selftrain.run import CONFIG, RESULTS
-from selftrain.run_folder import check_place, make_folder
-from selftrain.settings import read_config
-from selftrain.training import settle, train
+from selftrain.runs.folder import check_place, make_folder
+from selftrain.runs.run import CONFIG, RESULTS
+from selftrain.runs.trainer import settle, train
 
 ATTEMPTS = 3
 """how often a cell is tried whose process dies, or that ends in an error which another attempt may be spared"""
@@ -200,7 +200,7 @@ def run_grid(
         return done, failed
     make_folder(out)
     if engine is None:
-        from selftrain.bench.local import Local
+        from selftrain.bench.executors.local import Local
 
         engine = Local(processes)
     reporter = reporter or Reporter(quiet=True)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from statistics import mean, stdev
 from typing import Any
 
-from selftrain.bench import Bench, Row, Variant
+from selftrain.bench.catalogue import Bench, Row, Variant
 from selftrain.bench.grid import Cell
 from selftrain.bench.spec import AMOUNTS
 

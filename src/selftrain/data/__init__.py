@@ -1,1 +1,4 @@
-"""Pictures in, batches of views out. Knows nothing of methods beyond the views they ask for."""
+"""Data: what DATA means, splits, images, views and stored features.
+
+Knows nothing of methods, networks or training.
+"""

@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from selftrain.data.images import fingerprint
-from selftrain.data.sources import Corpus
+from selftrain.data.source import Corpus
 from selftrain.errors import UserError
 from selftrain.files import replacing
 

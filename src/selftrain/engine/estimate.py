@@ -13,7 +13,7 @@ from pathlib import Path
 
 import torch
 
-from selftrain.console import duration
+from selftrain.text import duration
 
 WARM_UP, STEPS, SECONDS = 3, 15, 10.0  # steps that are not counted; steps, or seconds, that are
 

@@ -12,8 +12,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from selftrain.metrics import BINS
-from selftrain.network import evaluating
+from selftrain.engine.metrics import BINS
+from selftrain.nn.network import evaluating
 
 
 def probabilities(model: nn.Module, batches: Iterable[Tensor], device: torch.device) -> Iterator[Tensor]:

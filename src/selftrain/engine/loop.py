@@ -17,15 +17,16 @@ from lightning_fabric import Fabric
 from torch import Tensor, nn
 
 from selftrain.batch import Labeled, Unlabeled
-from selftrain.distributed import Vote, average_in_place
+from selftrain.config.settings import OptimSettings, Settings
+from selftrain.engine.distributed import Vote
 from selftrain.engine.observers import Observer
 from selftrain.engine.optim import lr_factor, set_lr
 from selftrain.engine.sharding import optimizer_shared_out, sharded_names, shared_out, whole
 from selftrain.errors import DivergedError
 from selftrain.methods.base import Losses, Method
-from selftrain.network import Average, Network, running_statistics
-from selftrain.settings import OptimSettings, Settings
-from selftrain.shared_norm import SharedNorm
+from selftrain.nn.collectives import average_in_place
+from selftrain.nn.network import Average, Network, running_statistics
+from selftrain.nn.shared_norm import SharedNorm
 
 
 class Objective(nn.Module):

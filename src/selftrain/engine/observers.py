@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from selftrain.batch import Unlabeled
-from selftrain.distributed import all_rows, all_sum, rank, ranks
-from selftrain.functional import PseudoLabels, pseudo_cross_entropy
 from selftrain.methods.base import Losses, Notes
+from selftrain.methods.functional import PseudoLabels, pseudo_cross_entropy
+from selftrain.nn.collectives import all_rows, all_sum, rank, ranks
 
 
 class Observer(Protocol):

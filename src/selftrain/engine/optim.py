@@ -11,9 +11,9 @@ from collections.abc import Collection, Iterable
 import torch
 from torch import nn
 
+from selftrain.config.settings import OptimSettings
 from selftrain.methods.base import Method
-from selftrain.network import Network
-from selftrain.settings import OptimSettings
+from selftrain.nn.network import Network
 
 
 def make_optimizers(net: Network, settings: OptimSettings, method: Method) -> list[torch.optim.Optimizer]:

@@ -19,10 +19,10 @@ from lightning_fabric.plugins.environments.torchelastic import TorchElasticEnvir
 from lightning_fabric.strategies.ddp import DDPStrategy
 from lightning_fabric.utilities.exceptions import MisconfigurationException
 
-from selftrain.distributed import started
+from selftrain.config.settings import TrainSettings
+from selftrain.engine.distributed import started
 from selftrain.errors import UserError
-from selftrain.network import Network
-from selftrain.settings import TrainSettings
+from selftrain.nn.network import Network
 
 
 def keep_memory() -> bool:

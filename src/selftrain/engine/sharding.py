@@ -15,8 +15,8 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
-from selftrain.distributed import ranks
-from selftrain.network import Encoder
+from selftrain.nn.collectives import ranks
+from selftrain.nn.network import Encoder
 
 UNIT = 1 << 20  # weights; blocks of at least as many are gathered one at a time
 

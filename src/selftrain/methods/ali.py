@@ -11,11 +11,11 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from selftrain.adversarial import Generator, Inference, Joint
 from selftrain.batch import Labeled, Unlabeled, Views
-from selftrain.functional import cross_entropy
 from selftrain.methods.base import Losses, Method, labeled_views
-from selftrain.network import Encoder, Network, frozen, still_statistics
+from selftrain.methods.functional import cross_entropy
+from selftrain.nn.adversarial import Generator, Inference, Joint
+from selftrain.nn.network import Encoder, Network, frozen, still_statistics
 
 
 class Predictor(nn.Module):

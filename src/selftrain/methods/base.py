@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from selftrain.batch import Labeled, Unlabeled, Views
+from selftrain.config.options import check_fields, convert, field_types
 from selftrain.errors import UserError
-from selftrain.functional import PseudoLabels, cross_entropy
-from selftrain.network import Network
-from selftrain.options import check_fields, convert, field_types
+from selftrain.methods.functional import PseudoLabels, cross_entropy
+from selftrain.nn.network import Network
 
 Notes = dict[str, Tensor]
 

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from selftrain.batch import Labeled, Unlabeled, Views
-from selftrain.functional import PseudoLabels, probabilities, pseudo_cross_entropy, threshold
 from selftrain.methods.base import Losses, Method, labeled_loss
-from selftrain.network import Classifier, Committee, Network, another
+from selftrain.methods.functional import PseudoLabels, probabilities, pseudo_cross_entropy, threshold
+from selftrain.nn.network import Classifier, Committee, Network, another
 
 
 def overlap(h_1: nn.Module, h_2: nn.Module) -> Tensor:

@@ -12,10 +12,10 @@ import torch
 from torch import Tensor, nn
 
 from selftrain.batch import Labeled, Unlabeled, Views
-from selftrain.distributed import all_mean
-from selftrain.functional import PseudoLabels, cross_entropy, probabilities, pseudo_cross_entropy, sharpen
 from selftrain.methods.base import SelfTraining, labeled_views
-from selftrain.network import Network
+from selftrain.methods.functional import PseudoLabels, cross_entropy, probabilities, pseudo_cross_entropy, sharpen
+from selftrain.nn.collectives import all_mean
+from selftrain.nn.network import Network
 
 
 class LabeledLoss(nn.Module):

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from selftrain.batch import Labeled, Unlabeled
-from selftrain.distributed import all_mean
-from selftrain.functional import PseudoLabels, probabilities, pseudo_cross_entropy, threshold
 from selftrain.methods.fixmatch import FixMatch
-from selftrain.network import Network
+from selftrain.methods.functional import PseudoLabels, probabilities, pseudo_cross_entropy, threshold
+from selftrain.nn.collectives import all_mean
+from selftrain.nn.network import Network
 
 
 class MeanPrediction(nn.Module):

@@ -13,12 +13,12 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from selftrain import functional as st
 from selftrain.batch import Labeled, Unlabeled, Views
-from selftrain.distributed import all_sum
-from selftrain.functional import PseudoLabels
+from selftrain.methods import functional as st
 from selftrain.methods.base import SelfTraining, labeled_views
-from selftrain.network import Committee, Network, evaluating, still_statistics
+from selftrain.methods.functional import PseudoLabels
+from selftrain.nn.collectives import all_sum
+from selftrain.nn.network import Committee, Network, evaluating, still_statistics
 
 
 class Division(nn.Module):

@@ -13,11 +13,11 @@ from typing import Any, ClassVar, Literal
 import torch
 from torch import Tensor, nn
 
-from selftrain import functional as st
 from selftrain.batch import Labeled, Unlabeled, Views
+from selftrain.config.options import UNSET
+from selftrain.methods import functional as st
 from selftrain.methods.base import Losses, Notes, Wrapper
-from selftrain.network import Network, frozen, mlp_head, overheard, still_statistics, together
-from selftrain.options import UNSET
+from selftrain.nn.network import Network, frozen, mlp_head, overheard, still_statistics, together
 
 # The paper's equations and the code its authors released differ; both are here by name.
 PRESETS: dict[str, dict[str, Any]] = {

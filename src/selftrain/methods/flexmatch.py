@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from selftrain.batch import Labeled, Unlabeled
-from selftrain.distributed import all_rows
-from selftrain.functional import PseudoLabels, probabilities, threshold
 from selftrain.methods.fixmatch import FixMatch
-from selftrain.network import Network
+from selftrain.methods.functional import PseudoLabels, probabilities, threshold
+from selftrain.nn.collectives import all_rows
+from selftrain.nn.network import Network
 
 
 class LearningStatus(nn.Module):

@@ -14,9 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from selftrain.batch import Labeled, Unlabeled, Views
-from selftrain.functional import PseudoLabels, gaussian_ramp, probabilities, squared_error
 from selftrain.methods.base import SelfTraining, labeled_views
-from selftrain.network import Average, Classifier, Network, evaluating, still_statistics
+from selftrain.methods.functional import PseudoLabels, gaussian_ramp, probabilities, squared_error
+from selftrain.nn.network import Average, Classifier, Network, evaluating, still_statistics
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,7 +13,8 @@ import torch
 from torch.nn import functional as F
 
 from selftrain.batch import Labeled, Unlabeled, Views
-from selftrain.functional import (
+from selftrain.methods.base import Losses, Method, labeled_views
+from selftrain.methods.functional import (
     PseudoLabels,
     cross_entropy,
     linear_ramp,
@@ -22,8 +23,7 @@ from selftrain.functional import (
     sharpen,
     squared_error,
 )
-from selftrain.methods.base import Losses, Method, labeled_views
-from selftrain.network import Network, still_statistics
+from selftrain.nn.network import Network, still_statistics
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -12,9 +12,9 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from selftrain.batch import Views
-from selftrain.functional import PseudoLabels, kl_divergence
 from selftrain.methods.base import labeled_views
 from selftrain.methods.co_training import CoTraining
+from selftrain.methods.functional import PseudoLabels, kl_divergence
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from selftrain.batch import Unlabeled, Views
-from selftrain.distributed import all_sum
-from selftrain.functional import PseudoLabels, pseudo_cross_entropy
 from selftrain.methods.base import SelfTraining, labeled_views
-from selftrain.network import Network, evaluating
+from selftrain.methods.functional import PseudoLabels, pseudo_cross_entropy
+from selftrain.nn.collectives import all_sum
+from selftrain.nn.network import Network, evaluating
 
 
 class TeacherLogits(nn.Module):

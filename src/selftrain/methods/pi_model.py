@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from selftrain.batch import Labeled, Unlabeled, Views
-from selftrain.functional import gaussian_ramp, probabilities, squared_error
 from selftrain.methods.base import Losses, Method, labeled_loss, labeled_views
-from selftrain.network import Network
+from selftrain.methods.functional import gaussian_ramp, probabilities, squared_error
+from selftrain.nn.network import Network
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 
 from selftrain.batch import Labeled, Unlabeled, Views
-from selftrain.functional import PseudoLabels, linear_ramp, probabilities, pseudo_cross_entropy, threshold
 from selftrain.methods.base import Losses, SelfTraining, labeled_views
-from selftrain.network import Network
+from selftrain.methods.functional import PseudoLabels, linear_ramp, probabilities, pseudo_cross_entropy, threshold
+from selftrain.nn.network import Network
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,10 +14,10 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from selftrain.batch import Labeled, Unlabeled, Views
-from selftrain.functional import gaussian_ramp, kl_divergence, probabilities
 from selftrain.methods.base import Losses, Method, labeled_loss, labeled_views
+from selftrain.methods.functional import gaussian_ramp, kl_divergence, probabilities
 from selftrain.methods.vat import length, quiet_logits, unit
-from selftrain.network import Network
+from selftrain.nn.network import Network
 
 Phi = tuple[Tensor, ...]
 """of each sample: (6,) added to the identity's 2 x 3 matrix, (2 C,) gain and shift of each channel, noise"""

@@ -14,11 +14,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from selftrain.batch import Labeled, Unlabeled, Views
-from selftrain.distributed import all_mean
 from selftrain.errors import UserError
-from selftrain.functional import PseudoLabels, cross_entropy, linear_ramp, mixup, probabilities, sharpen
 from selftrain.methods.base import Losses, Method
-from selftrain.network import Network, still_statistics
+from selftrain.methods.functional import PseudoLabels, cross_entropy, linear_ramp, mixup, probabilities, sharpen
+from selftrain.nn.collectives import all_mean
+from selftrain.nn.network import Network, still_statistics
 
 DECAY = 0.999
 

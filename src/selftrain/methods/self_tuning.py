@@ -13,10 +13,10 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from selftrain.batch import Labeled, Unlabeled, Views
-from selftrain.distributed import all_rows
-from selftrain.functional import PseudoLabels, cross_entropy
 from selftrain.methods.base import Losses, Method
-from selftrain.network import Average, Classifier, Network, still_statistics
+from selftrain.methods.functional import PseudoLabels, cross_entropy
+from selftrain.nn.collectives import all_rows
+from selftrain.nn.network import Average, Classifier, Network, still_statistics
 
 
 class Queues(nn.Module):

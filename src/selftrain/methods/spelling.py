@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from selftrain.config.options import field_types, known_field, spell
 from selftrain.errors import UserError, nearest
 from selftrain.methods.base import Method
-from selftrain.options import field_types, known_field, spell
 
 _TOKEN = re.compile(r"\s*([A-Za-z_][\w.-]*|[-+]?[\d.][\w.+-]*|'[^']*'|\"[^\"]*\"|[(),=])")
 

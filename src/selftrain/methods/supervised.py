@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from selftrain.batch import Labeled, Unlabeled, Views
 from selftrain.methods.base import Losses, Method, labeled_loss, labeled_views
-from selftrain.network import Network
+from selftrain.nn.network import Network
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -13,10 +13,10 @@ import torch
 from torch import Tensor, nn
 
 from selftrain.batch import Labeled, Unlabeled, Views
-from selftrain.functional import PseudoLabels, probabilities, pseudo_cross_entropy
 from selftrain.methods.base import Losses, Method, labeled_loss, labeled_views
 from selftrain.methods.co_training import overlap
-from selftrain.network import Classifier, Committee, Network, another
+from selftrain.methods.functional import PseudoLabels, probabilities, pseudo_cross_entropy
+from selftrain.nn.network import Classifier, Committee, Network, another
 
 
 def agreement(p: Tensor, q: Tensor, tau: float) -> PseudoLabels:

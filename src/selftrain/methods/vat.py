@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from selftrain.batch import Labeled, Unlabeled, Views
-from selftrain.functional import cross_entropy, kl_divergence, linear_ramp, probabilities
 from selftrain.methods.base import Losses, Method, labeled_loss, labeled_views
-from selftrain.network import Dice, Network, still_statistics
+from selftrain.methods.functional import cross_entropy, kl_divergence, linear_ramp, probabilities
+from selftrain.nn.network import Dice, Network, still_statistics
 
 
 def unit(d: Tensor) -> Tensor:

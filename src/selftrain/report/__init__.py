@@ -1,6 +1,6 @@
 """From run folders to what people look at: one HTML page, or a figure of the paper.
 
-Knows nothing of training; ``--reference`` asks ``selftrain.bias`` for a run to compare with.
+Knows nothing of training; ``--reference`` asks ``selftrain.runs.bias`` for a run to compare with.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def write_report(
     path = Path(out) if out is not None else (places[0] if len(places) == 1 else Path()) / PAGE
     runs = read_runs(places)  # whatever is wrong with a folder is told before anything is trained
     if reference:
-        from selftrain import bias
         from selftrain.console import Reporter as AReporter
+        from selftrain.runs import bias
 
         reporter = reporter or AReporter(quiet=True)
         for run in runs:

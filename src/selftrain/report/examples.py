@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from selftrain.data.images import Images
-from selftrain.data.sources import load_corpus
+from selftrain.data.source import load_corpus
 from selftrain.errors import UserError
 from selftrain.report.charts import percent
 from selftrain.report.reading import RunData

@@ -17,13 +17,13 @@ import numpy as np
 from selftrain.errors import UserError, nearest
 from selftrain.files import replacing
 from selftrain.report.reading import Array, RunData, read_run
-from selftrain.run import CONFIG, METRICS
+from selftrain.runs.run import CONFIG, METRICS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Sheet
 
-    from selftrain.bench import Bench, Row
+    from selftrain.bench.catalogue import Bench, Row
 
 Group = Mapping[str, list[RunData]]
 """runs that differ in their seed only, by what their line is called"""
@@ -135,7 +135,7 @@ def pick(name: str, figure: PaperFigure, runs: Sequence[RunData]) -> dict[str, d
     Those of its bench are equal to a row's cell in all settings. Where there are none (other data, another backbone),
     runs count whose method, and whatever else the row is about, agree.
     """
-    from selftrain.bench import BENCHES
+    from selftrain.bench.catalogue import BENCHES
 
     bench = BENCHES[f"figure/{name}"]
     known = [run for run in runs if any(row.get(figure.needs) is not None for row in run.rows)]
@@ -154,8 +154,8 @@ def pick(name: str, figure: PaperFigure, runs: Sequence[RunData]) -> dict[str, d
 
 
 def _settled(settings: Mapping[str, Any]) -> dict[str, Any]:
-    from selftrain.options import flatten
-    from selftrain.training import settle
+    from selftrain.config.options import flatten
+    from selftrain.runs.trainer import settle
 
     return flatten(asdict(settle(settings)[0]))
 

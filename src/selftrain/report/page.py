@@ -17,7 +17,6 @@ import jinja2
 import numpy as np
 from markupsafe import Markup
 
-from selftrain import __version__
 from selftrain.report.advice import Advice, advise, classes_word, dying_classes, listed
 from selftrain.report.charts import (
     Chart,
@@ -33,6 +32,7 @@ from selftrain.report.charts import (
 )  # fmt: skip
 from selftrain.report.examples import Examples, find_examples
 from selftrain.report.reading import RunData, reference_of, training_bias
+from selftrain.version import __version__
 
 MOST_PAIRS = 8
 

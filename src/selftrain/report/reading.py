@@ -18,10 +18,10 @@ from typing import Any
 import numpy as np
 import yaml
 
+from selftrain.config.options import flatten
 from selftrain.errors import UserError
 from selftrain.files import read_json
-from selftrain.options import flatten
-from selftrain.run import CONFIG, METRICS, OUTPUTS, REFERENCE, RESULTS, SPLIT
+from selftrain.runs.run import CONFIG, METRICS, OUTPUTS, REFERENCE, RESULTS, SPLIT
 
 Curve = list[tuple[int, float]]
 Array = np.ndarray[Any, Any]

@@ -1,0 +1,351 @@
+"""Tar files of images (WebDataset shards) as a sequence of pictures: any of them at any time, without unpacking.
+
+Knows nothing of splits or training. A shard is indexed once: where each image lies in it, its label, and whether it can
+be read. Then an image is one read at a known place, so that the order of training is as free as with single files.
+"""
+
+from __future__ import annotations
+
+import glob
+import hashlib
+import itertools
+import os
+import re
+import tarfile
+import threading
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from selftrain.console import Reporter
+from selftrain.data.corpus import Corpus
+from selftrain.data.features.store import cache_root
+from selftrain.data.images import IMAGE_SUFFIXES, EncodedImages, check_images, file_stamp
+from selftrain.data.sources.arrays import composed
+from selftrain.errors import UserError
+from selftrain.files import replacing
+
+__all__ = ["ShardImages", "find_shards", "index_shards", "is_shards", "load_shards", "read_shards"]
+
+BLOCK = 512  # what a tar file is made of
+LARGEST_LABEL = 1024  # bytes of a .cls file
+
+
+def is_shards(text: str) -> bool:
+    """Whether DATA is a pattern of tar files: ``x.tar``, ``x-*.tar``, ``x-{000..099}.tar``."""
+    return text.endswith((".tar", ".tar.gz", ".tgz")) and not os.path.isdir(text)
+
+
+def find_shards(pattern: str) -> list[str]:
+    """The files that a pattern means, in order. ``{000..099}`` and ``{a,b}`` name files, which must all be there."""
+    found: list[str] = []
+    missing: list[str] = []
+    for text in _expand(pattern):
+        if glob.has_magic(text):
+            found += sorted(glob.glob(text))
+        elif os.path.isfile(text):
+            found.append(text)
+        else:
+            missing.append(text)
+    if missing:
+        more = f" and {len(missing) - 1} others are" if len(missing) > 1 else " is"
+        raise UserError(f"{pattern}: the shard {missing[0]}{more} not there.")
+    if not found:
+        raise UserError(f"{pattern}: no file has such a name.")
+    packed = next((path for path in found if not path.endswith(".tar")), None)
+    if packed is not None:
+        raise UserError(
+            f"{packed}: is compressed, and no image can be taken out of its middle. Use plain .tar files (gunzip)."
+        )
+    return [os.path.abspath(path) for path in dict.fromkeys(found)]
+
+
+def _expand(pattern: str) -> list[str]:
+    """Braces as in a shell."""
+    match = re.search(r"\{([^{}]*)\}", pattern)
+    if match is None:
+        return [pattern]
+    numbers = re.fullmatch(r"(\d+)\.\.(\d+)", match[1])
+    if numbers:
+        first, last = numbers[1], numbers[2]
+        width = len(first) if first.startswith("0") or len(first) == len(last) else 0
+        choices = [f"{i:0{width}d}" for i in range(int(first), int(last) + 1)]
+        if not choices:
+            raise UserError(f"{pattern}: {match[0]} counts down; write the smaller number first.")
+    else:
+        choices = match[1].split(",")
+    head, tail = pattern[: match.start()], pattern[match.end() :]
+    return [text for choice in choices for text in _expand(head + choice + tail)]
+
+
+# --- the index of one shard --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Index:
+    """The images of one shard, in its order."""
+
+    names: list[str]
+    """as the members are called"""
+    offsets: NDArray[np.int64]
+    sizes: NDArray[np.int64]
+    labels: list[str]
+    """what the ``.cls`` beside an image says; "" is unlabeled"""
+    reasons: list[str]
+    """why an image can't be read; "" if it can"""
+
+    def save(self, path: Path) -> None:
+        names, labels, reasons = _joined(self.names), _joined(self.labels), _joined(self.reasons)
+        with replacing(path) as temporary, temporary.open("wb") as file:
+            np.savez(file, offsets=self.offsets, sizes=self.sizes, names=names, labels=labels, reasons=reasons)
+
+    @classmethod
+    def load(cls, path: Path) -> Index | None:
+        """The saved index; None where there is none, or a broken one."""
+        try:
+            with path.open("rb") as file, np.load(file, allow_pickle=False) as saved:
+                count = len(saved["offsets"])
+                texts = {name: _split(saved[name], count) for name in ("names", "labels", "reasons")}
+                index = cls(offsets=saved["offsets"], sizes=saved["sizes"], **texts)
+        except Exception:  # OSError, ValueError, KeyError, BadZipFile, EOFError: it is made again
+            return None
+        return index if {len(text) for text in texts.values()} == {count} == {len(index.sizes)} else None
+
+
+def _joined(texts: Sequence[str]) -> NDArray[np.uint8]:
+    return np.frombuffer("\0".join(texts).encode("utf-8", "surrogateescape"), np.uint8)
+
+
+def _split(array: NDArray[np.uint8], count: int) -> list[str]:
+    return array.tobytes().decode("utf-8", "surrogateescape").split("\0") if count else []
+
+
+def _members(path: str) -> list[tuple[str, int, int]]:
+    """Name, place and size of every file in a tar file that is whole."""
+    found: list[tuple[str, int, int]] = []
+    try:
+        with tarfile.open(path, "r:") as tar:
+            for member in tar:
+                tar.members = []  # type: ignore[attr-defined]  # it would keep them all
+                if member.isfile():
+                    found.append((member.name, member.offset_data, member.size))
+            end = tar.offset
+        with open(path, "rb") as file:
+            file.seek(end)
+            # tarfile takes a file that ends without an end for complete; one that was cut short is not.
+            if file.read(BLOCK) != bytes(BLOCK):
+                raise tarfile.ReadError("its end is missing")
+        return found
+    except tarfile.TarError as error:
+        raise UserError(f"{path}: not a whole tar file ({error}); it was cut short, or is another file.") from None
+    except OSError as error:
+        raise UserError(f"{path}: can't be read ({(error.strerror or str(error)).lower()}).") from None
+
+
+def _index(path: str) -> Index:
+    """Images with the labels beside them: files of one sample have one name up to the first dot of the last part."""
+    names, offsets, sizes, labels = [], [], [], []
+    seen: set[str] = set()
+    by_sample = itertools.groupby(_members(path), key=lambda member: _sample(member[0]))
+    with open(path, "rb") as file:
+        for sample, members in by_sample:
+            label, image = "", None
+            for name, offset, size in members:
+                suffix = name.lower()[len(sample) :]
+                if suffix == ".cls":
+                    file.seek(offset)
+                    label = _label(file.read(min(size, LARGEST_LABEL)), f"{path}, {name}")
+                elif suffix.endswith(IMAGE_SUFFIXES):
+                    if image is not None:
+                        raise UserError(f"{path}: the sample {sample!r} has two images, {image[0]} and {name}.")
+                    image = (name, offset, size)
+            if image is None:
+                continue
+            if image[0] in seen:
+                raise UserError(f"{path}: {image[0]!r} is in it twice; each image needs a name of its own.")
+            seen.add(image[0])
+            names.append(image[0])
+            offsets.append(image[1])
+            sizes.append(image[2])
+            labels.append(label)
+    if not names:
+        raise UserError(f"{path}: no image in it ({' '.join(suffix[1:] for suffix in IMAGE_SUFFIXES)}).")
+    return Index(names, np.array(offsets, np.int64), np.array(sizes, np.int64), labels, [""] * len(names))
+
+
+def _sample(name: str) -> str:
+    folder, slash, file = name.rpartition("/")
+    return folder + slash + file.partition(".")[0]
+
+
+def _label(content: bytes, where: str) -> str:
+    try:
+        label = content.decode("utf-8").strip()
+    except UnicodeDecodeError:
+        label = ""
+    if not label or "\0" in label or "\n" in label:
+        raise UserError(f"{where}: not a label; a .cls file holds a number or a word.")
+    return "" if label == "-1" else label
+
+
+def index_shards(
+    paths: Sequence[str], *, check: str = "full", strict: bool = False, reporter: Reporter | None = None
+) -> list[Index]:
+    """The index of each shard, from the cache or made now; a kill costs the shard that it was at.
+
+    ``check`` is as in ``load_corpus``: it is done once and kept with the index.
+    """
+    reporter = reporter or Reporter(quiet=True)
+    folder = cache_root() / "shards"
+    indices: list[Index] = []
+    with reporter.progress("indexing shards", len(paths), "shards") as bar:
+        for done, path in enumerate(paths):
+            status = os.stat(path)
+            about = f"{path}\0{status.st_size}\0{status.st_mtime_ns}\0{check}\0 1"
+            kept = folder / f"{hashlib.sha256(about.encode('utf-8', 'surrogateescape')).hexdigest()[:32]}.npz"
+            index = Index.load(kept)
+            if index is None:
+                index = _index(path)
+                if check != "none":
+                    for error in check_images(ShardImages([path], [index]), strict=False, full=check == "full"):
+                        assert error.index is not None
+                        index.reasons[error.index] = error.reason
+                index.save(kept)
+            indices.append(index)
+            bad = next((i for i, reason in enumerate(index.reasons) if reason), None)
+            if strict and bad is not None:
+                raise UserError(
+                    f"{path}, {index.names[bad]}: {index.reasons[bad]}. Leave out --strict to skip such files."
+                )
+            bar.reach(done + 1)
+    return indices
+
+
+# --- pictures ----------------------------------------------------------------------------------------------------
+
+
+class ShardImages(EncodedImages):
+    """Images inside tar files. A picture's name is its shard's, relative to the folder of them all, and its own."""
+
+    def __init__(self, paths: Sequence[str], indices: Sequence[Index]) -> None:
+        self.paths = list(paths)
+        self.shards = np.repeat(np.arange(len(paths)), [len(index.names) for index in indices])
+        self.offsets = np.concatenate([index.offsets for index in indices])
+        self.sizes = np.concatenate([index.sizes for index in indices])
+        top = os.path.commonpath([os.path.dirname(path) for path in self.paths])
+        short = [Path(path).relative_to(top).as_posix() for path in self.paths]
+        self.names = [f"{short[k]}/{name}" for k, index in enumerate(indices) for name in index.names]
+
+    def source(self, i: int) -> bytes:
+        path = self.paths[self.shards[i]]
+        try:
+            return _open_files.at(path).read(int(self.sizes[i]), int(self.offsets[i]))
+        except OSError as error:
+            raise UserError(f"{path}: can't be read any more ({(error.strerror or str(error)).lower()}).") from None
+
+    def where(self, i: int) -> str:
+        return f"{self.paths[self.shards[i]]}, {self.names[i].partition('.tar/')[2]}"
+
+    def subset(self, indices: ArrayLike) -> ShardImages:
+        positions = self._positions(indices)
+        chosen = ShardImages.__new__(ShardImages)
+        chosen.paths = self.paths
+        chosen.shards, chosen.offsets, chosen.sizes = (
+            values[positions] for values in (self.shards, self.offsets, self.sizes)
+        )
+        chosen.names = [self.names[i] for i in positions.tolist()]
+        return chosen
+
+    def stamps(self, times: bool = True) -> Iterator[bytes]:
+        for shard in np.unique(self.shards).tolist():
+            yield str(shard).encode() + file_stamp(self.paths[shard], times)
+        yield "\0".join(self.names).encode("utf-8", "surrogateescape")
+        yield self.offsets.tobytes()
+
+    def __getstate__(self) -> dict[str, object]:
+        # One long string instead of millions of short ones: a loader worker starts faster.
+        return {**self.__dict__, "names": _joined(self.names)}
+
+    def __setstate__(self, state: dict[str, NDArray[np.uint8]]) -> None:
+        self.__dict__.update(state, names=_split(state["names"], len(state["offsets"])))
+
+
+class _OpenFile:
+    """A file that is open as long as somebody holds it."""
+
+    def __init__(self, path: str) -> None:
+        self.number = -1
+        self.number = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+
+    def read(self, size: int, offset: int) -> bytes:
+        if hasattr(os, "pread"):  # forked loader workers share the file, and with it where it stands
+            return os.pread(self.number, size, offset)
+        os.lseek(self.number, offset, os.SEEK_SET)
+        return os.read(self.number, size)
+
+    def __del__(self) -> None:
+        if self.number >= 0:
+            os.close(self.number)
+
+
+class _OpenFiles(threading.local):
+    """The files that a thread has read from last."""
+
+    KEPT = 32
+
+    def __init__(self) -> None:
+        self.files: dict[str, _OpenFile] = {}
+
+    def at(self, path: str) -> _OpenFile:
+        file = self.files.pop(path, None) or _OpenFile(path)
+        self.files[path] = file  # the last one in order is the latest
+        if len(self.files) > self.KEPT:
+            del self.files[next(iter(self.files))]
+        return file
+
+
+_open_files = _OpenFiles()
+
+
+# --- the corpus --------------------------------------------------------------------------------------------------
+
+
+def read_shards(
+    pattern: str, *, check: str = "full", strict: bool = False, reporter: Reporter | None = None
+) -> tuple[ShardImages, list[str], tuple[str, ...]]:
+    """Pictures that can be read, the text of each one's label ("" is unlabeled), and the names of those left out."""
+    paths = find_shards(pattern)
+    indices = index_shards(paths, check=check, strict=strict, reporter=reporter)
+    images = ShardImages(paths, indices)
+    labels = [label for index in indices for label in index.labels]
+    good = np.array([not reason for index in indices for reason in index.reasons], bool)
+    if good.all():
+        return images, labels, ()
+    skipped = tuple(images.names[i] for i in np.flatnonzero(~good).tolist())
+    return images.subset(good), [labels[i] for i in np.flatnonzero(good).tolist()], skipped
+
+
+def load_shards(pattern: str, *, check: str = "full", strict: bool = False, reporter: Reporter | None = None) -> Corpus:
+    """A corpus of shards: images with a ``.cls`` beside them are labeled, with a number or a word; others are not."""
+    images, texts, skipped = read_shards(pattern, check=check, strict=strict, reporter=reporter)
+    texts = [composed(text) for text in texts]
+    known = sorted({text for text in texts if text})
+    if not known:
+        raise UserError(
+            f"{pattern}: no image has a label (a .cls file beside it). To add unlabeled shards to labeled images, give "
+            f"them as --unlabeled."
+        )
+    numbers = [text for text in known if text.isdecimal()]
+    if numbers and len(numbers) < len(known):
+        word = next(text for text in known if not text.isdecimal())
+        raise UserError(f"{pattern}: labels are numbers ({numbers[0]}) and words ({word!r}); use one of them.")
+    if len(known) < 2:
+        raise UserError(f"{pattern}: only one class ({known[0]}); at least two are needed to tell apart.")
+    classes = tuple(sorted(known, key=int) if numbers else known)
+    position = {text: k for k, text in enumerate(classes)} | {"": -1}
+    labels = np.array([position[text] for text in texts], np.int64)
+    name = Path(images.paths[0]).parent.name or "shards"
+    return Corpus(name, classes, images, labels, labels, skipped=skipped, is_benchmark=bool((labels >= 0).all()))

@@ -1,0 +1,170 @@
+"""Pictures as a network sees them: weak, strong and clean views, each a uint8 batch (B, C, side, side).
+
+Knows nothing of labels, splits or methods: rows and view names in, tensors out, all chance from the generator given.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Protocol
+
+import numpy as np
+import PIL.Image
+import torch
+from torch import Tensor
+
+from selftrain.batch import kind_of
+from selftrain.config.settings import DataSettings
+from selftrain.data.images import ArrayImages, Images
+from selftrain.data.views.augment import (
+    Augmentation,
+    CentreResize,
+    Compose,
+    Cutout,
+    RandAugment,
+    RandomCrop,
+    RandomFlip,
+    ResizedCrop,
+)
+
+CLEAN_DETAIL = 2
+"""A large JPEG is decoded at no less than this many times the side of a clean view: the same picture from an array or a
+PNG then looks the same, since it is the resizing that does the rest."""
+
+
+class ViewMaker(Protocol):
+    """Whatever makes views of a set of samples: of pictures here, of cached features elsewhere."""
+
+    def __len__(self) -> int: ...
+
+    def make(
+        self, rows: np.ndarray, names: Sequence[str], rng: np.random.Generator, mine: slice = ...
+    ) -> dict[str, Tensor]:
+        """Views of ``rows[mine]``; chance is drawn for all ``rows``, so a batch shared by ranks is the same batch."""
+
+
+class ImageViews:
+    """Views of pictures: crop and flip (weak), RandAugment and cutout on top (strong), centre crop (clean)."""
+
+    def __init__(
+        self,
+        images: Images,
+        data: DataSettings,
+        *,
+        side: int,
+        channels: int,
+        interpolation: str,
+        flip: bool,
+        clean_crop: float = 1.0,
+        keep: bool = False,
+    ):
+        self.images = images
+        self.keep = keep  # read every file once, when the first batch is wanted, and hold the pictures in memory
+        self.mode = "L" if channels == 1 else "RGB"
+        self.clean_one = CentreResize(side, interpolation, clean_crop)
+        # A picture kept whole and in memory is resized once; a random resized crop wants the original.
+        self.resized = ResizedCrop(side, interpolation, (data.crop_scale, 1.0)) if data.crop == "resized" else None
+        self.pixels = None
+        if self.resized is None and isinstance(images, ArrayImages):
+            self.pixels = self._whole(images, side)
+        moves: list[Augmentation[Any]] = [] if self.resized else [RandomCrop()]
+        if flip:
+            moves.append(RandomFlip())
+        colours: list[Augmentation[Any]] = []
+        if data.randaugment_n:
+            colours.append(RandAugment(data.randaugment_n, data.randaugment_m, data.randaugment_jitter))
+        if data.cutout:
+            colours.append(Cutout(data.cutout))
+        self.augmentations = {
+            "clean": Compose(()),
+            "weak": Compose(tuple(moves)),
+            "strong": Compose((*moves, *colours)),
+        }
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def make(
+        self, rows: np.ndarray, names: Sequence[str], rng: np.random.Generator, mine: slice = slice(None)
+    ) -> dict[str, Tensor]:
+        if not names:
+            return {}
+        drawn = {}
+        for name in names:
+            crops = self.resized.draw(len(rows), rng)[mine] if self.resized and kind_of(name) != "clean" else None
+            drawn[name] = (crops, self.augmentations[kind_of(name)].draw(len(rows), rng)[mine])
+        rows = rows[mine]
+        whole = self._clean(rows) if self.resized is None else None
+        originals = self._originals(rows, "clean" in names) if self.resized else []
+        views = {}
+        for name, (crops, params) in drawn.items():
+            if whole is not None:
+                start = whole
+            elif crops is None:
+                start = _stack([self.clean_one(picture) for picture in originals])
+            else:
+                assert self.resized is not None
+                start = _stack([self.resized.apply_one(*pair) for pair in zip(originals, crops, strict=True)])
+            views[name] = self.augmentations[kind_of(name)].apply(start, params)
+        return views
+
+    def _originals(self, rows: np.ndarray, clean: bool) -> list[PIL.Image.Image]:
+        """Pictures to cut from, decoded no larger than the smallest crop, or the clean view, wants them."""
+        assert self.resized is not None
+        least = max(self.resized.least_side, _detail(self.clean_one) if clean else 0)
+        return [self.images.load(int(row), self.mode, min_side=least) for row in rows]
+
+    def _clean(self, rows: np.ndarray) -> Tensor:
+        if self.pixels is None and self.keep:
+            like = self.clean_one
+            channels = 1 if self.mode == "L" else 3
+            whole = clean_batches(self.images, 256, like.size, channels, like.interpolation, like.crop_share)
+            self.pixels = torch.cat(list(whole))
+        if self.pixels is not None:
+            return self.pixels[torch.from_numpy(rows)]
+        least = _detail(self.clean_one)
+        return _stack([self.clean_one(self.images.load(int(row), self.mode, min_side=least)) for row in rows])
+
+    def _whole(self, images: ArrayImages, side: int) -> Tensor:
+        pixels = torch.from_numpy(images.pixels)
+        if self.mode == "RGB" and pixels.shape[1] == 1:
+            pixels = pixels.expand(-1, 3, -1, -1)
+        as_they_are = pixels.shape[2:] == (side, side) and self.clean_one.crop_share == 1
+        if pixels.shape[1] == (1 if self.mode == "L" else 3) and as_they_are:
+            return pixels.contiguous()
+        return _stack([self.clean_one(images.load(i, self.mode)) for i in range(len(images))])
+
+
+def clean_batches(
+    images: Images, batch: int, side: int, channels: int, interpolation: str, crop: float = 1.0, threads: int = 2
+) -> Iterator[Tensor]:
+    """Every picture once, in order and without chance, decoded a batch ahead in threads."""
+    resize = CentreResize(side, interpolation, crop)
+    mode = "L" if channels == 1 else "RGB"
+
+    def load(row: int) -> PIL.Image.Image:
+        return resize(images.load(row, mode, min_side=_detail(resize)))
+
+    with ThreadPoolExecutor(threads) as pool:
+        ahead: deque[list[Future[PIL.Image.Image]]] = deque()
+        for start in range(0, len(images), batch):
+            ahead.append([pool.submit(load, row) for row in range(start, min(start + batch, len(images)))])
+            if len(ahead) > 1:
+                yield _stack([future.result() for future in ahead.popleft()])
+        while ahead:
+            yield _stack([future.result() for future in ahead.popleft()])
+
+
+def _detail(clean: CentreResize) -> int:
+    """The shorter side that a picture is decoded with at least."""
+    return math.ceil(CLEAN_DETAIL * clean.size / clean.crop_share)
+
+
+def _stack(pictures: list[PIL.Image.Image]) -> Tensor:
+    """PIL pictures of one size as a uint8 batch (B, C, side, side)."""
+    arrays = np.stack([np.asarray(picture) for picture in pictures])
+    arrays = arrays[:, None] if arrays.ndim == 3 else arrays.transpose(0, 3, 1, 2)
+    return torch.from_numpy(np.ascontiguousarray(arrays))

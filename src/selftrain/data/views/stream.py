@@ -1,0 +1,133 @@
+"""Endless paired batches: the batch of a step is a pure function of the seed and the step.
+
+Knows nothing of how views are made or what a method does with them. Because a batch depends on its step alone, the
+position in the stream *is* the step: a run resumes exactly, with any number of loader workers.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch.utils.data import DataLoader, Dataset
+
+from selftrain.batch import Labeled, Unlabeled, Views
+from selftrain.data.views.image_views import ViewMaker
+from selftrain.errors import UserError
+
+LABELED, UNLABELED, POOL = 1, 2, 3  # which random sequence of a seed is meant
+
+
+class Shuffle:
+    """Rows 0..n-1 in endless reshuffled passes, cut into batches; a batch may span the passes it needs."""
+
+    def __init__(self, n: int, batch: int, seed: int, tag: int):
+        self.n, self.batch, self.seed, self.tag = n, batch, seed, tag
+        self._last: tuple[int, np.ndarray] = (-1, np.empty(0, np.int64))
+
+    def rows(self, step: int) -> np.ndarray:
+        first, last = step * self.batch, (step + 1) * self.batch
+        parts = []
+        while first < last:
+            number, offset = divmod(first, self.n)
+            part = self._pass(number)[offset : offset + last - first]
+            parts.append(part)
+            first += len(part)
+        return parts[0] if len(parts) == 1 else np.concatenate(parts)
+
+    def _pass(self, number: int) -> np.ndarray:
+        if self._last[0] != number:
+            rng = np.random.default_rng([self.seed, self.tag, number])
+            self._last = (number, rng.permutation(self.n))
+        return self._last[1]
+
+
+class Stream(Dataset[tuple[Labeled, Unlabeled]]):
+    """``stream[step]`` is the pair of batches of that step (this rank's share of it)."""
+
+    def __init__(
+        self,
+        labeled: ViewMaker,
+        labels: np.ndarray,
+        unlabeled: ViewMaker,
+        views: Views,
+        *,
+        batch: int,
+        unlabeled_batch: int,
+        seed: int,
+        rank: int = 0,
+        ranks: int = 1,
+    ):
+        self.labeled, self.labels, self.unlabeled, self.views = labeled, labels, unlabeled, views
+        self.seed, self.rank, self.ranks = seed, rank, ranks
+        self.shuffles = (
+            Shuffle(len(labeled), batch, seed, LABELED),
+            Shuffle(max(len(unlabeled), 1), unlabeled_batch, seed, UNLABELED),
+        )
+        self.shares = tuple(slice(rank * n // ranks, (rank + 1) * n // ranks) for n in (batch, unlabeled_batch))
+
+    def __getitem__(self, step: int) -> tuple[Labeled, Unlabeled]:
+        mine_l, mine_u = self.shares
+        rows_l = self.shuffles[0].rows(step)
+        views_l = self.labeled.make(rows_l, self.views.labeled, self._rng(LABELED, step), mine_l)
+        labeled = Labeled(torch.from_numpy(self.labels[rows_l[mine_l]]), **views_l)
+        if not self.views.unlabeled:
+            return labeled, Unlabeled(torch.empty(0, dtype=torch.int64))
+        rows_u = self.shuffles[1].rows(step)
+        views_u = self.unlabeled.make(rows_u, self.views.unlabeled, self._rng(UNLABELED, step), mine_u)
+        return labeled, Unlabeled(torch.from_numpy(rows_u[mine_u]), **views_u)
+
+    def pool(self, step: int, batch: int = 256) -> Iterator[Unlabeled]:
+        """A weak view of every unlabeled sample (of this rank's share of them), in order."""
+        rng = np.random.default_rng([self.seed, POOL, 1 << 40, step, 0])
+        rows = np.arange(len(self.unlabeled))
+        for start in range(0, len(rows), batch):
+            part = rows[start : start + batch]
+            mine = slice(self.rank * len(part) // self.ranks, (self.rank + 1) * len(part) // self.ranks)
+            views = self.unlabeled.make(part, ("weak",), rng, mine)
+            if len(part[mine]):
+                yield Unlabeled(torch.from_numpy(part[mine]), **views)
+
+    def _rng(self, tag: int, step: int) -> np.random.Generator:
+        return np.random.default_rng([self.seed, tag, 1 << 40, step])
+
+
+class _Excusing(Dataset[tuple[Labeled, Unlabeled] | UserError]):
+    """Hands over what the user can put right as a value: an error raised in a worker process loses its kind."""
+
+    def __init__(self, stream: Stream):
+        self.stream = stream
+
+    def __getitem__(self, step: int) -> tuple[Labeled, Unlabeled] | UserError:
+        try:
+            return self.stream[step]
+        except UserError as error:
+            return error
+
+
+def _leave_signals_to_the_main_process(worker: int) -> None:
+    """Ctrl-C, a scheduler or ``timeout`` signal the whole group; the main process ends the run with a checkpoint."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+
+
+def batches(
+    stream: Stream, start: int, stop: int, *, workers: int = 0, pin: bool = False
+) -> Iterator[tuple[Labeled, Unlabeled]]:
+    """The batches of steps start..stop-1 in order, prepared ahead by ``workers`` processes."""
+    loader = DataLoader(
+        _Excusing(stream),
+        batch_size=None,
+        sampler=range(start, stop),
+        num_workers=workers,
+        pin_memory=pin,
+        generator=torch.Generator(),  # else the loader draws from the global one, and a resumed run would differ
+        prefetch_factor=2 if workers else None,
+        worker_init_fn=_leave_signals_to_the_main_process,
+    )
+    for item in loader:
+        if isinstance(item, UserError):
+            raise item
+        yield item

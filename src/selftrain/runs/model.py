@@ -1,0 +1,176 @@
+"""A trained classifier as files: ``model.safetensors`` and ``model.json`` (classes, preprocessing, backbone).
+
+Knows nothing of training: what is here is enough to predict, and holds no code.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import safetensors.torch
+from torch import Tensor, nn
+
+from selftrain.config.settings import NetworkSettings
+from selftrain.errors import UserError
+from selftrain.files import cannot_write, read_json, replacing, write_json
+from selftrain.methods import make_method
+from selftrain.nn.backbones import Backbone, Preprocessing, build_backbone
+from selftrain.nn.network import Classifier, Encoder, Network, OnFeatures, Task, UnitFeatures, mlp_head
+from selftrain.runs.run import CARD
+from selftrain.version import __version__
+
+WEIGHTS = "model.safetensors"
+FORMAT = 1
+BACKBONE = "encoder.backbone."  # what the names of a frozen backbone's weights start with
+
+
+@dataclass(frozen=True)
+class ModelCard:
+    """All that is needed to rebuild a classifier and feed it, apart from its weights."""
+
+    classes: tuple[str, ...]
+    backbone: str
+    channels: int
+    preprocessing: Preprocessing
+    """mean, std, side in pixels and interpolation of what the network sees"""
+    bottleneck: int = 0
+    dropout: float = 0.5
+    head: str = "linear"
+    head_width: int = 1024
+    frozen: bool = False
+    """psi stands on fixed features of the backbone"""
+    features: int = 0
+    """where the input is the user's own features (and there is no backbone), their number"""
+    unit_features: bool = True
+    weights: str = ""
+    """hash of a frozen backbone's weights"""
+    predictor: str = ""
+    """where it is more than one network and one head: the method that it is the predictor of"""
+
+
+def make_card(
+    network: NetworkSettings,
+    backbone: Backbone | None,
+    classes: tuple[str, ...],
+    side: int,
+    crop: float = 1.0,
+    **more: Any,
+) -> ModelCard:
+    like = backbone.preprocessing if backbone else Preprocessing((0.0,), (1.0,), 0, "nearest")
+    return ModelCard(
+        classes=classes,
+        backbone=network.backbone,
+        channels=backbone.channels if backbone else 0,
+        preprocessing=Preprocessing(like.mean, like.std, side, like.interpolation, crop),
+        bottleneck=network.bottleneck,
+        dropout=network.dropout,
+        head=network.head,
+        head_width=network.head_width,
+        unit_features=network.unit_features,
+        **more,
+    )
+
+
+def make_classifier(card: ModelCard, backbone: nn.Module, *, channels_last: bool = True) -> Classifier:
+    """h(psi(.)) as the card describes it, with fresh heads."""
+    psi = Encoder(
+        backbone,
+        mean=card.preprocessing.mean,
+        std=card.preprocessing.std,
+        bottleneck=card.bottleneck,
+        dropout=card.dropout,
+        channels_last=channels_last,
+    )
+    K = len(card.classes)
+    h: nn.Module = nn.Linear(psi.dim, K) if card.head == "linear" else mlp_head(psi.dim, card.head_width, K)
+    return Classifier(psi, h)
+
+
+def make_encoder(card: ModelCard, backbone: Backbone) -> Encoder:
+    """A backbone that is fed pixels."""
+    return Encoder(backbone, mean=card.preprocessing.mean, std=card.preprocessing.std)
+
+
+def save_model(
+    folder: Path, model: nn.Module, card: ModelCard, about: dict[str, Any], *, save_backbone: bool = True
+) -> None:
+    """Write weights, then the card; a folder with a card is whole. Only a frozen backbone may be left out."""
+    left_out = () if save_backbone or not card.frozen else (BACKBONE,)
+    state = {
+        name: tensor.detach().cpu().contiguous()
+        for name, tensor in model.state_dict().items()
+        if not (left_out and name.startswith(left_out))
+    }
+    with replacing(folder / WEIGHTS) as temporary:
+        try:
+            safetensors.torch.save_file(state, temporary)
+        except safetensors.SafetensorError as error:
+            raise cannot_write(folder / WEIGHTS, error) from None
+    write_json(folder / CARD, {"format": FORMAT, "selftrain": __version__, **asdict(card), **about})
+
+
+def load_model(folder: Path) -> tuple[nn.Module, ModelCard]:
+    """The model of a run's ``model`` folder, in evaluation mode on the CPU."""
+    if not (folder / CARD).exists():
+        raise UserError(f"{folder}: no trained model here ({CARD} is missing). Is the run finished?")
+    values = read_json(folder / CARD)
+    try:
+        card = ModelCard(
+            **{
+                **{key: values[key] for key in ModelCard.__dataclass_fields__},
+                "classes": tuple(values["classes"]),
+                "preprocessing": Preprocessing(
+                    mean=tuple(values["preprocessing"]["mean"]),
+                    std=tuple(values["preprocessing"]["std"]),
+                    size=values["preprocessing"]["size"],
+                    interpolation=values["preprocessing"]["interpolation"],
+                    crop=values["preprocessing"].get("crop", 1.0),  # which older models do not have
+                ),
+            }
+        )
+        state = safetensors.torch.load_file(folder / WEIGHTS)
+        model = _empty_model(card, state)
+        model.load_state_dict(state)
+    except (KeyError, TypeError, RuntimeError, OSError, safetensors.SafetensorError) as error:
+        raise UserError(f"{folder}: not a model this version can read ({str(error).splitlines()[0]}).") from None
+    return model.eval(), card
+
+
+def _empty_model(card: ModelCard, state: dict[str, Tensor]) -> nn.Module:
+    """The model that a saved state belongs to; a frozen backbone may have been left out of it and is added to it."""
+    if card.features:
+        return _empty_predictor(card, UnitFeatures(card.features, card.unit_features), (card.features,))
+    kept = not card.frozen or any(name.startswith(BACKBONE) for name in state)
+    how = "none" if kept else "pretrained"
+    side, channels = card.preprocessing.size, card.channels
+    backbone = build_backbone(card.backbone, weights=how, size=side, channels=channels)
+    if not card.frozen:
+        return _empty_predictor(card, backbone, (channels, side, side))
+    if not kept:
+        if weights_hash(backbone) != card.weights:
+            raise UserError(f"backbone {card.backbone}: its weights are not those this model was trained on.")
+        state |= {f"{BACKBONE}{name}": value for name, value in backbone.state_dict().items()}
+    unit = UnitFeatures(backbone.dim, card.unit_features)
+    return OnFeatures(make_encoder(card, backbone), _empty_predictor(card, unit, (backbone.dim,)))
+
+
+def _empty_predictor(card: ModelCard, backbone: nn.Module, shape: tuple[int, ...]) -> nn.Module:
+    classifier = make_classifier(card, backbone)
+    if not card.predictor:
+        return classifier
+    method = make_method(card.predictor)
+    net = Network(classifier, Task(len(card.classes), unlabeled=1, steps=1, shape=shape))
+    method.setup(net)
+    return method.predictor(net)
+
+
+def weights_hash(module: nn.Module) -> str:
+    """A hash of every number in a module."""
+    digest = hashlib.sha256()
+    for name, value in module.state_dict().items():
+        digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
+        digest.update(value.detach().cpu().contiguous().numpy().tobytes())
+    return digest.hexdigest()

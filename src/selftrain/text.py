@@ -1,0 +1,33 @@
+"""Words for people: durations, lists of names, the first line of an error.
+
+Knows nothing of what the words are about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+
+def duration(seconds: float) -> str:
+    """Return ``40 seconds``, ``3 minutes``, ``2.5 hours`` or ``4 days``."""
+    for unit, length, least in (("day", 86400.0, 2), ("hour", 3600.0, 1.5), ("minute", 60.0, 2)):
+        if seconds >= least * length:
+            amount = seconds / length
+            return f"{amount:.0f} {unit}s" if amount >= 10 or unit == "minute" else f"{amount:.2g} {unit}s"
+    return f"{max(seconds, 1):.0f} second" + ("" if seconds < 1.5 else "s")
+
+
+def plural(count: int, noun: str, nouns: str = "") -> str:
+    """Return ``1 class`` or ``3 classes``: the count with the noun in the right number."""
+    return f"{count:,} {noun if count == 1 else nouns or f'{noun}s'}"
+
+
+def listed(names: Sequence[str], most: int = 3) -> str:
+    """Return the first names, and how many more there are: ``a, b, c and 4 more``."""
+    more = len(names) - most
+    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
+
+
+def first_line(error: BaseException) -> str:
+    """Return the first line of an error's message, or the name of its type if it has none."""
+    return (str(error).strip().splitlines() or [type(error).__name__])[0]

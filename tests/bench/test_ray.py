@@ -1,0 +1,81 @@
+"""Benches on Ray: the same table as on this machine alone, whatever becomes of a worker."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import threading
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from selftrain.bench.catalogue import Bench, Row
+from selftrain.bench.executors.ray import OnRay
+from selftrain.bench.grid import attempt, cells_of, run_grid
+from selftrain.bench.table import markdown
+from selftrain.errors import UserError
+from tests.processes import command_of, descendants, wait_for
+
+pytestmark = pytest.mark.timeout(600)
+BENCH = Bench(
+    "a test", ("digits",), (Row("supervised"), Row("dst(fixmatch)")),
+    {
+        "regime": "scratch", "data.labels_per_class": 2, "train.steps": 100, "train.batch": 4,
+        "train.unlabeled_batch": 4, "train.checkpoint_every": 5, "train.accelerator": "cpu",
+    },
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[None]:
+    ray = pytest.importorskip("ray")
+    os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112 -- else they give way to everything else on the machine
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Ray's own, about its future and its files
+        ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level="ERROR")
+        yield
+        ray.shutdown()
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.usefixtures("cluster")
+def test_the_same_table_although_a_worker_is_killed(tmp_path: Path) -> None:
+    cells = cells_of(BENCH, seeds=1)
+    here = {cell: attempt(cell, None, tmp_path / "here").results for cell in cells}
+    out = tmp_path / "there"
+    killed: list[int] = []
+
+    def kill() -> None:
+        wait_for(lambda: any(out.rglob("last.pt")))
+        killed.extend(pid for pid in descendants(os.getpid()) if command_of(pid).startswith("ray::_run"))
+        for pid in killed:
+            os.kill(pid, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    there, failed = run_grid(cells, None, out, engine=OnRay())
+    killer.join()
+    assert killed
+    assert not failed
+    assert markdown(BENCH, there) == markdown(BENCH, {cell: run for cell, run in here.items() if run})
+    assert all(run and there[cell]["per_class"] == run["per_class"] for cell, run in here.items())
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.usefixtures("cluster")
+def test_what_the_user_has_to_put_right_is_not_tried_again(tmp_path: Path) -> None:
+    bench = Bench("", ("digits",), (Row("supervised", {"data.test": "/nowhere"}),), BENCH.settings)
+    done, failed = run_grid(cells_of(bench, seeds=1), None, tmp_path, engine=OnRay())
+    assert not done
+    assert "/nowhere" in next(iter(failed.values()))
+    with pytest.raises(UserError, match=r"--gpus-per-run 0\.5: the cluster has 0 GPUs"):
+        run_grid(cells_of(BENCH, seeds=1), None, tmp_path, engine=OnRay(gpus_per_run=0.5))
+
+
+def test_ray_is_an_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "ray", None)
+    with pytest.raises(UserError, match=r'pip install "selftrain\[ray\]"'):
+        run_grid(cells_of(BENCH, seeds=1), None, tmp_path, engine=OnRay())

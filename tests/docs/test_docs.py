@@ -1,0 +1,94 @@
+"""The documentation tells the truth: its code runs, its commands exist, its tables are those of the code."""
+
+from __future__ import annotations
+
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+
+from selftrain.cli.app import app
+from selftrain.cli.listing import setting_row
+from selftrain.config.options import field_types, spell
+from selftrain.config.settings import known_settings
+from selftrain.methods.dst import DST, PRESETS
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(encoding="utf-8"), flags=re.MULTILINE | re.DOTALL)
+
+
+def rows(page: Path) -> dict[str, list[str]]:
+    """The rows of a page's tables by their first cell, which is in code marks: `optim.lr`."""
+    found = {}
+    for line in page.read_text(encoding="utf-8").splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split(" | ")]
+        if line.startswith("| `"):
+            found[cells[0].strip("`")] = cells[1:]
+    return found
+
+
+def run(code: list[str], names: dict[str, Any] | None = None) -> dict[str, Any]:
+    """Run blocks one after another, as a reader would, and give back the names they leave."""
+    names = {"__name__": "documentation"} if names is None else names
+    for block in code:
+        exec(compile(block, "documentation", "exec", dont_inherit=True), names)
+    return names
+
+
+def test_the_loop_of_ones_own_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    code = blocks(ROOT / "docs" / "own-loop.md", "python")
+    names = run(code[:1])
+    assert int(names["net"].step) == names["steps"]
+    assert names["losses"].total.isfinite()
+    assert float(capsys.readouterr().out.split()[-1]) > 0.5  # the accuracy
+    for block in code[1:]:
+        assert run([block], names)["losses"].total.isfinite()
+
+
+def test_the_readmes_loop_runs() -> None:
+    (code,) = [block for block in blocks(ROOT / "README.md", "python") if "objective(" in block]
+    assert run([code])["losses"].total.isfinite()
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_commands_and_options_exist(page: Path) -> None:
+    commands = typer.main.get_command(app).commands  # type: ignore[attr-defined]
+    for block in blocks(page, "sh"):
+        for line in block.replace("\\\n", " ").splitlines():
+            name, *words = [*shlex.split(line, comments=True), ""]
+            if name != "selftrain":
+                continue
+            known = {option for parameter in commands[words[0]].params for option in parameter.opts}
+            assert {word for word in words if word.startswith("-")} <= known, line
+            for i, word in enumerate(words):
+                if word == "--set":
+                    setting = words[i + 1].split("=")[0]
+                    assert setting in known_settings() or setting.startswith("method."), line
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_links_lead_somewhere(page: Path) -> None:
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", page.read_text(encoding="utf-8")):
+        assert (page.parent / target).exists(), target
+
+
+def test_every_setting_is_explained() -> None:
+    found = rows(ROOT / "docs" / "settings.md")
+    for name in known_settings():
+        assert found.get(name) == setting_row(name), f"{name}: run python docs/update_settings.py"
+
+
+def test_every_option_of_dst_is_explained() -> None:
+    found = rows(ROOT / "docs" / "dst.md")
+    for name in field_types(DST):
+        assert name in found, name
+    for preset, column in (("paper", 1), ("released", 2)):
+        for name, value in PRESETS[preset].items():
+            assert found[name][column] == spell(value), (name, preset)

