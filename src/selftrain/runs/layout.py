@@ -1,0 +1,332 @@
+"""The run folder: the names of its files, and typed records of what is in them.
+
+Knows nothing of how a run is made. Everybody who reads or writes a run folder does it through this module. Records are
+read as they are: older runs lack some fields, and a value that was not known is None.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import zipfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, TypedDict, cast
+
+import numpy as np
+from numpy.typing import NDArray
+
+from selftrain.config.settings import Settings, dump_settings, read_config
+from selftrain.engine.metrics import as_json
+from selftrain.errors import UserError
+from selftrain.files import append_text, read_json, replacing, write_json, write_text
+
+PerClass = list[float | None]
+Confusion = list[list[int]]
+Arrays = dict[str, NDArray[Any]]
+
+
+class Measures(TypedDict, total=False):
+    """How well a model does on the evaluated set. All None if there is none."""
+
+    accuracy: float | None
+    mean_per_class: float | None
+    per_class: PerClass | None
+    worst10: float | None
+    worst20: float | None
+    worst20_percent: float | None
+    imbalance_ratio: float | str | None
+    """``"inf"`` if a class is never predicted"""
+    ece: float | None
+    calibration: list[list[float | None]] | None
+    """15 bins of confidence: count, mean confidence, accuracy"""
+
+
+class PseudoMeasures(TypedDict, total=False):
+    pseudo_label_quantity: float | None
+    pseudo_label_quality: float | None
+
+
+class MetricsRow(Measures, PseudoMeasures, total=False):
+    """One line of ``metrics.jsonl``, with ``loss_<term>`` for each term of the loss as well."""
+
+    step: int
+    seconds: float
+    lr: float
+    loss: float
+    predicted: list[int] | None
+    pseudo_predicted: list[int] | None
+    pseudo_kept: list[int] | None
+    pseudo_seen_true: list[int] | None
+    pseudo_kept_true: list[int] | None
+    pseudo_right: list[int] | None
+    pseudo_churn: float | None
+    worst_error: float | None
+    worst_loss: float | None
+    head_agreement: float | None
+    alarms: list[str]
+    """classes that are no longer predicted since the row before"""
+
+
+class CrossValidated(TypedDict):
+    """An estimate of the accuracy from folds over the labels."""
+
+    folds: int
+    labels: int
+    accuracy: float
+    accuracy_std: float
+    per_class: PerClass
+
+
+class Results(Measures, PseudoMeasures, total=False):
+    """``results.json``, written when a run is finished."""
+
+    method: str
+    dataset: str
+    seed: int
+    steps: int
+    seconds: float
+    steps_per_second: float
+    evaluated_on: Literal["test", "validation"] | None
+    metric: str
+    """the measure that is reported for the dataset: ``accuracy`` or ``mean_per_class``"""
+    regime: str
+    backbone: str
+    size: int
+    labels_per_class: int | None
+    labeled: int
+    unlabeled: int
+    split_hash: str
+    classes: list[str]
+    selftrain: str
+    torch: str
+    settings_hash: str
+    environment: dict[str, Any]
+    pool_predicted: list[int] | None
+    confusion: Confusion | None
+    """``[true, predicted, count]`` of each pair of classes that occurs"""
+    alarms: list[str]
+    """classes that the final model never predicts"""
+    labeled_prior: list[int]
+    cross_validated: CrossValidated | None
+
+
+MEASURES = tuple(Measures.__annotations__)
+"""the columns of the final evaluation in ``results.json``"""
+SHARES = (
+    "accuracy", "mean_per_class", "worst10", "worst20", "worst20_percent", "ece", "pseudo_label_quantity",
+    "pseudo_label_quality",
+)  # fmt: skip
+"""measures between 0 and 1, which are shown in percent"""
+AMOUNTS = ("imbalance_ratio", "seconds", "steps", "steps_per_second", "labeled", "unlabeled")
+"""measures that are shown as they are"""
+
+
+class LabelsOnly(TypedDict):
+    """A run on true labels alone, to compare with."""
+
+    accuracy: float | None
+    per_class: PerClass
+
+
+class Reference(TypedDict, total=False):
+    """``reference.json``: data bias and training bias of each class."""
+
+    labels_only: LabelsOnly
+    all_labels: LabelsOnly | None
+    data_bias: PerClass | None
+    training_bias: PerClass
+    evaluated_on: str | None
+
+
+class LabeledEntry(TypedDict):
+    path: str
+    label: str
+
+
+class SplitRecord(TypedDict, total=False):
+    """The fields of ``split.json`` that are read for display; ``selftrain.data.split`` writes and checks the file."""
+
+    dataset: str
+    classes: list[str]
+    counts: dict[str, int]
+    labeled: list[LabeledEntry]
+    hash: str
+
+
+class Rows(NamedTuple):
+    """The rows of ``metrics.jsonl``, and whether the last line was cut short by a kill."""
+
+    rows: list[MetricsRow]
+    cut_short: bool
+
+
+@dataclass(frozen=True)
+class RunLayout:
+    """The paths of a run folder's files, and readers and writers for them."""
+
+    folder: Path
+
+    @property
+    def config(self) -> Path:
+        return self.folder / "config.yaml"
+
+    @property
+    def split(self) -> Path:
+        return self.folder / "split.json"
+
+    @property
+    def metrics(self) -> Path:
+        return self.folder / "metrics.jsonl"
+
+    @property
+    def results(self) -> Path:
+        return self.folder / "results.json"
+
+    @property
+    def outputs(self) -> Path:
+        """Predictions of the final model, image by image."""
+        return self.folder / "outputs.npz"
+
+    @property
+    def reference(self) -> Path:
+        return self.folder / "reference.json"
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "log.txt"
+
+    @property
+    def report(self) -> Path:
+        return self.folder / "report.html"
+
+    @property
+    def checkpoints(self) -> Path:
+        return self.folder / "checkpoints"
+
+    @property
+    def lock(self) -> Path:
+        """Held while a process trains in the folder."""
+        return self.folder / ".lock"
+
+    @property
+    def model(self) -> Path:
+        """The folder of the trained model, which may have been copied elsewhere by itself."""
+        return self.folder if ModelLayout(self.folder).card.exists() else self.folder / "model"
+
+    def beside(self, name: str) -> RunLayout:
+        """Return the layout of a further run inside this folder, such as ``reference/labels_only``."""
+        return RunLayout(self.folder / name)
+
+    @property
+    def exists(self) -> bool:
+        return self.config.exists()
+
+    @property
+    def finished(self) -> bool:
+        return self.results.exists()
+
+    def check(self) -> None:
+        """Raise a UserError if the folder is not a run folder."""
+        if not self.exists:
+            missing = f"no {self.config.name} in it" if self.folder.exists() else "the folder does not exist"
+            raise UserError(f"{self.folder}: not a run folder ({missing}). Make one with 'selftrain train'.")
+
+    def read_settings(self) -> dict[str, Any]:
+        """Return the settings in ``config.yaml`` by their dotted names."""
+        return read_config(self.config)
+
+    def write_settings(self, settings: Settings) -> None:
+        write_text(self.config, dump_settings(settings))
+
+    def read_metrics(self) -> Rows:
+        """Return the evaluations, oldest first; none if the file does not exist."""
+        try:
+            text = self.metrics.read_text(encoding="utf-8")
+        except FileNotFoundError:
+            return Rows([], cut_short=False)
+        except (OSError, ValueError) as error:
+            raise UserError(f"{self.metrics}: cannot be read ({error}).") from None
+        rows: list[MetricsRow] = []
+        lines = text.splitlines()
+        for number, line in enumerate(lines, 1):
+            try:
+                row = json.loads(line)
+                if not isinstance(row, dict) or not isinstance(row.get("step"), int):
+                    raise ValueError("expected an object with a 'step'")
+            except ValueError as error:
+                if number == len(lines) and not text.endswith("\n"):
+                    return Rows(rows, cut_short=True)
+                raise UserError(f"{self.metrics}, line {number}: not a row of metrics ({error}).") from None
+            rows.append(cast(MetricsRow, row))
+        return Rows(rows, cut_short=False)
+
+    def write_metrics(self, rows: Iterable[Mapping[str, Any]]) -> None:
+        write_text(self.metrics, "".join(map(_line, rows)))
+
+    def append_metrics(self, row: Mapping[str, Any]) -> None:
+        append_text(self.metrics, _line(row))
+
+    def read_results(self) -> Results:
+        """Return ``results.json``; an empty record if the run is not finished."""
+        return cast(Results, _read_object(self.results))
+
+    def write_results(self, results: Mapping[str, Any]) -> None:
+        write_json(self.results, as_json(results))
+
+    def read_split(self) -> SplitRecord:
+        return cast(SplitRecord, _read_object(self.split))
+
+    def read_reference(self) -> Reference | None:
+        return cast(Reference, _read_object(self.reference)) or None
+
+    def write_reference(self, reference: Reference) -> None:
+        write_json(self.reference, reference)
+
+    def read_outputs(self) -> Arrays:
+        """Return the arrays of ``outputs.npz`` by name; none in older runs."""
+        if not self.outputs.exists():
+            return {}
+        try:
+            with self.outputs.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
+                return {name: file[name] for name in file.files}
+        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
+            raise UserError(f"{self.outputs}: cannot be read ({error}).") from None
+
+    def write_outputs(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        with replacing(self.outputs) as temporary, temporary.open("wb") as file:
+            np.savez_compressed(file, **cast(dict[str, Any], arrays))
+
+    def contents(self) -> set[str]:
+        """Return the names of the files in the folder, apart from the lock."""
+        return {entry.name for entry in os.scandir(self.folder)} - {self.lock.name}
+
+
+@dataclass(frozen=True)
+class ModelLayout:
+    """The paths of a trained model's files."""
+
+    folder: Path
+
+    @property
+    def weights(self) -> Path:
+        return self.folder / "model.safetensors"
+
+    @property
+    def card(self) -> Path:
+        """Classes, preprocessing and architecture; a folder that has it is complete."""
+        return self.folder / "model.json"
+
+
+def _line(row: Mapping[str, Any]) -> str:
+    return json.dumps(as_json(dict(row)), allow_nan=False) + "\n"
+
+
+def _read_object(path: Path) -> dict[str, Any]:
+    if not path.exists():
+        return {}
+    found = read_json(path)
+    if not isinstance(found, dict):
+        raise UserError(f"{path}: expected a JSON object, found a {type(found).__name__}.")
+    return found
