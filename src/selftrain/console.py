@@ -8,7 +8,7 @@ from __future__ import annotations
 import datetime
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -50,14 +50,25 @@ class LastingConsole(Console):
 
 
 class Reporter:
-    """Says things on standard error and, once there is a run folder, in its log. Quiet: the log alone."""
+    """Print lines on standard error and, once there is a run folder, write them to its log.
 
-    def __init__(self, quiet: bool = False):
+    Parameters
+    ----------
+    quiet
+        Write to the log only.
+    translate
+        Applied to every line: the command line turns names of Python arguments into options.
+    """
+
+    def __init__(self, quiet: bool = False, translate: Callable[[str], str] | None = None):
         self.console = LastingConsole(stderr=True, quiet=quiet, highlight=False)
+        self.translate = translate
         self.log: Path | None = None
         self._early: list[str] = []
 
     def say(self, text: str, style: str = "") -> None:
+        if self.translate is not None:
+            text = self.translate(text)
         text = text.encode("utf-8", "replace").decode()  # file names need not be UTF-8
         self.console.print(text, style=style, markup=False, soft_wrap=True)
         stamp = datetime.datetime.now().isoformat(sep=" ", timespec="seconds")

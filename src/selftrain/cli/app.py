@@ -19,6 +19,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from selftrain.cli.errors import translator_of
 from selftrain.cli.launch import end_with_launcher, launch
 from selftrain.errors import UserError
 
@@ -584,7 +585,8 @@ def main() -> None:
     except UserError as error:
         if devices := getattr(error, "devices", None):  # a run wants more processes than this one
             sys.exit(launch(devices, sys.argv[1:]))
-        Console(stderr=True).print(f"[red]error:[/red] {_escaped(str(error))}", highlight=False, soft_wrap=True)
+        text = translator_of(_command(sys.argv[1:]))(str(error))
+        Console(stderr=True).print(f"[red]error:[/red] {_escaped(text)}", highlight=False, soft_wrap=True)
         sys.exit(2)
     except (MemoryError, RuntimeError) as error:  # torch raises the latter
         if isinstance(error, RuntimeError) and not re.search("allocate memory|out of memory", str(error)):
@@ -595,6 +597,12 @@ def main() -> None:
         sys.exit(1)
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def _command(words: list[str]) -> Any:
+    """Return the command that the words ask for, or nothing."""
+    commands: dict[str, Any] = getattr(typer.main.get_command(app), "commands", {})
+    return commands.get(words[0]) if words else None
 
 
 @contextmanager
