@@ -29,7 +29,8 @@ from selftrain.engine.estimate import peak_memory
 from selftrain.engine.optim import make_sgd
 from selftrain.methods import make_method
 from selftrain.nn.backbones import build_backbone
-from selftrain.nn.network import Network, Task, UnitFeatures
+from selftrain.nn.layers import UnitFeatures
+from selftrain.nn.network import Network, Task
 from selftrain.runs.model import make_card, make_classifier, make_encoder
 from selftrain.runs.network_inputs import PIXELS_A_PASS, Extractor, image_views
 

@@ -17,8 +17,8 @@ from selftrain.data.images import ArrayImages
 from selftrain.data.views.image_views import clean_batches
 from selftrain.engine.evaluate import probabilities
 from selftrain.methods.flexmatch import LearningStatus
+from selftrain.nn.average import Average
 from selftrain.nn.backbones import build_backbone
-from selftrain.nn.network import Average
 
 CPU = torch.device("cpu")
 

@@ -27,7 +27,8 @@ from selftrain.engine.optim import make_optimizers
 from selftrain.engine.runtime import make_fabric
 from selftrain.methods import make_method
 from selftrain.nn.backbones import build_backbone
-from selftrain.nn.network import Network, Task, UnitFeatures
+from selftrain.nn.layers import UnitFeatures
+from selftrain.nn.network import Network, Task
 from selftrain.runs.model import make_card, make_classifier
 
 

@@ -23,7 +23,8 @@ from selftrain.engine.optim import make_optimizers
 from selftrain.engine.runtime import make_fabric
 from selftrain.engine.sharding import shard_backbones
 from selftrain.methods import Method, make_method
-from selftrain.nn.network import Classifier, Encoder, Network, Task, UnitFeatures
+from selftrain.nn.layers import Classifier, Encoder, UnitFeatures
+from selftrain.nn.network import Network, Task
 
 K, DIM, INPUT = 4, 6, 5
 

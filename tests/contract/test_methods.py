@@ -23,7 +23,7 @@ from selftrain.config.settings import REGIMES
 from selftrain.engine.observers import LossMeter
 from selftrain.errors import UserError
 from selftrain.methods import METHODS, Method, make_method, spell_method
-from selftrain.nn.network import evaluating
+from selftrain.nn.contexts import evaluating
 from selftrain.runs.model import load_model
 from tests.contract.spellings import FLOWS, IN_TURNS, SPELLINGS
 from tests.tiny import digits_loop, go_on, gradients

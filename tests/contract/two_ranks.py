@@ -12,10 +12,11 @@ import torch
 torch.set_num_threads(1)
 
 from selftrain.engine import sharding  # noqa: E402
+from selftrain.engine.distributed import Vote  # noqa: E402
 from selftrain.methods import make_method  # noqa: E402
 from selftrain.methods.flexmatch import LearningStatus  # noqa: E402
-from selftrain.nn.collectives import Vote, all_rows, rank, ranks  # noqa: E402
-from selftrain.nn.shared_norm import SharedNorm  # noqa: E402
+from selftrain.nn.collectives import all_rows, rank, ranks  # noqa: E402
+from selftrain.nn.norms import SharedBatchNorm  # noqa: E402
 from tests.contract.runs_of_two_ranks import whole_runs  # noqa: E402
 from tests.contract.spellings import IN_TURNS, SPELLINGS  # noqa: E402
 from tests.tiny import SAME_ON_ANY_RANKS, digits_loop, go_on, trajectory  # noqa: E402
@@ -57,11 +58,11 @@ def norm_error() -> float:
     a, mine = x.clone().requires_grad_(), slice(2, 6) if rank() else slice(0, 2)  # the shares need not be equal
     b = x[mine].clone().requires_grad_()
     (whole(a) * target).square().sum().backward()
-    with SharedNorm():
+    with SharedBatchNorm():
         y = shared(b)
     (y * target[mine]).square().sum().backward()
     errors += [y - whole(x)[mine], b.grad - a.grad[mine]]
-    with SharedNorm():
+    with SharedBatchNorm():
         shared(x[mine])
     errors += [whole.running_mean - shared.running_mean, whole.running_var - shared.running_var]
     return max(float(error.detach().abs().max()) for error in errors)

@@ -13,7 +13,7 @@ from selftrain.engine.optim import lr_factor
 from selftrain.engine.runtime import compile_networks, keep_memory
 from selftrain.methods import make_method
 from selftrain.methods.dst import DST
-from selftrain.nn.network import mlp_head, together
+from selftrain.nn.layers import apply_in_one_pass, mlp_head
 from tests.tiny import digits_loop, go_on, tiny_batch, tiny_net
 
 
@@ -73,7 +73,7 @@ def test_batches_together_are_as_one_by_one(layers: int) -> None:
     torch.manual_seed(0)
     head = mlp_head(6, 8, 3, dropout=0.0, layers=layers)
     parts = [torch.randn(5, 6), torch.randn(3, 6)]
-    together_, apart = together(head, *parts), [head(part) for part in parts]
+    together_, apart = apply_in_one_pass(head, *parts), [head(part) for part in parts]
     for one, other in zip(together_, apart, strict=True):
         torch.testing.assert_close(one, other, atol=1e-6, rtol=0)
     both = [

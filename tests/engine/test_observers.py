@@ -27,7 +27,7 @@ from selftrain.engine.observers import (
 )
 from selftrain.methods import Losses, make_method
 from selftrain.methods.functional import PseudoLabels
-from selftrain.nn.network import evaluating
+from selftrain.nn.contexts import evaluating
 from tests.tiny import digits_loop, go_on
 
 CPU = torch.device("cpu")

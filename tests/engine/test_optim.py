@@ -44,7 +44,7 @@ def test_groups() -> None:
 
 
 def test_an_average_is_not_optimised() -> None:
-    from selftrain.nn.network import Average
+    from selftrain.nn.average import Average
 
     net = tiny_net(Supervised())
     net.parts["average"] = Average(net.classifier, 0.9)
@@ -54,7 +54,7 @@ def test_an_average_is_not_optimised() -> None:
 
 @pytest.mark.parametrize("buffers", ["copied", "averaged"])
 def test_average_by_hand(buffers: str) -> None:
-    from selftrain.nn.network import Average
+    from selftrain.nn.average import Average
 
     net = tiny_net(Supervised())
     model = net.classifier

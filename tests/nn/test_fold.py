@@ -1,4 +1,4 @@
-"""Networks made quicker for inference give the same outputs."""
+"""Networks whose batch norms are folded into convolutions give the same outputs."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import pytest
 import torch
 from torch import nn
 
-from selftrain.nn import fold as module_of_quick
+from selftrain.nn import fold
 from selftrain.nn.backbones import build_backbone
-from selftrain.nn.fold import PackedConvolution, quickened
+from selftrain.nn.fold import PackedConvolution, fold_batch_norm
 
 
 @pytest.mark.parametrize("name", ["resnet18", "mobilenetv3_small_050", "vit_tiny_patch16_224", "wrn-tiny"])
 @pytest.mark.parametrize("packs", [True, False])
-def test_quickening_changes_nothing_but_speed(name: str, packs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_folding_batch_norm_does_not_change_the_output(name: str, packs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     torch.manual_seed(0)
     if not packs:  # as in a torch without oneDNN's operations
 
         def refuse(*given: object) -> None:
             raise RuntimeError("no such operation")
 
-        monkeypatch.setattr(module_of_quick, "PackedConvolution", refuse)
+        monkeypatch.setattr(fold, "PackedConvolution", refuse)
     net = build_backbone(name, weights="none", size=64 if name != "vit_tiny_patch16_224" else 224)
     for module in net.modules():
         if isinstance(module, nn.BatchNorm2d):
@@ -31,21 +31,21 @@ def test_quickening_changes_nothing_but_speed(name: str, packs: bool, monkeypatc
     net.eval()
     before = {key: value.clone() for key, value in net.state_dict().items()}
     x = torch.randn(3, 3, net.preprocessing.size, net.preprocessing.size)
-    quick = quickened(net, x[:2])
+    folded = fold_batch_norm(net, x[:2])
     norms = sum(isinstance(module, nn.BatchNorm2d) for module in net.modules())
-    left = sum(isinstance(module, nn.BatchNorm2d) for module in quick.modules())
+    left = sum(isinstance(module, nn.BatchNorm2d) for module in folded.modules())
     convolutional = name in ("resnet18", "mobilenetv3_small_050", "wrn-tiny")
     assert (left < norms) == convolutional
-    assert any(type(module).__name__ == "PackedConvolution" for module in quick.modules()) == (packs and convolutional)
+    assert any(type(module).__name__ == "PackedConvolution" for module in folded.modules()) == (packs and convolutional)
     with torch.inference_mode():
-        expected, found = net(x), quick(x)
+        expected, found = net(x), folded(x)
     torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-4 * float(expected.abs().max()))
     assert all(torch.equal(value, before[key]) for key, value in net.state_dict().items())
 
 
-def test_a_network_that_cannot_be_quickened_stays_as_it_is() -> None:
+def test_a_network_that_cannot_be_folded_is_returned_unchanged() -> None:
     class Twice(nn.Module):
-        """Its convolution's output goes past the norm, too."""
+        """The output of its convolution is used twice: by the norm and beside it."""
 
         def __init__(self) -> None:
             super().__init__()
@@ -57,24 +57,24 @@ def test_a_network_that_cannot_be_quickened_stays_as_it_is() -> None:
             return self.norm(x) + x
 
     net = Twice().eval()
-    assert quickened(net, torch.randn(2, 3, 8, 8)) is net
+    assert fold_batch_norm(net, torch.randn(2, 3, 8, 8)) is net
 
 
-def test_activations_are_done_with_the_convolution() -> None:
+def test_convolutions_apply_the_activation_that_follows() -> None:
     for activation in (nn.ReLU(), nn.ReLU6(), nn.SiLU(), nn.Hardswish(), nn.GELU(), nn.Identity()):
         torch.manual_seed(0)
         net = nn.Sequential(nn.Conv2d(3, 4, 3, stride=2, padding=1, groups=1), _WithActivation(4, activation)).eval()
         x = 5 * torch.randn(2, 3, 9, 9)
         with torch.inference_mode():
-            quick = quickened(net, x)
-            torch.testing.assert_close(quick(x), net(x), rtol=1e-4, atol=1e-5)
-        kinds = {type(module) for module in quick.modules()}
-        assert PackedConvolution in kinds  # with an activation it got wrong it would not be
+            folded = fold_batch_norm(net, x)
+            torch.testing.assert_close(folded(x), net(x), rtol=1e-4, atol=1e-5)
+        kinds = {type(module) for module in folded.modules()}
+        assert PackedConvolution in kinds  # a wrong activation would have been noticed, and nothing packed
         assert (type(activation) in kinds) == (type(activation) in (nn.GELU, nn.Identity))
 
 
 class _WithActivation(nn.BatchNorm2d):
-    """As timm's batch norms are."""
+    """A batch norm with dropout and activation, as in timm."""
 
     def __init__(self, dim: int, act: nn.Module):
         super().__init__(dim)

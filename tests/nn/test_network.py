@@ -1,4 +1,4 @@
-"""The parts of a network that are not torch's own."""
+"""Layers, committees, saved random states and running statistics."""
 
 from __future__ import annotations
 
@@ -7,27 +7,30 @@ import torch
 from torch import nn
 
 from selftrain.methods import make_method
-from selftrain.nn.network import Committee, Dice, Dropout, redraw, still_statistics
+from selftrain.nn.contexts import SavedRandomState
+from selftrain.nn.layers import Committee, Dropout, shuffle_weights
+from selftrain.nn.norms import keeping_running_statistics
 from tests.tiny import tiny_batch, tiny_net
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (3, 7), (64, 512), (5, 13, 3)])
-def test_dropout_of_a_half_keeps_units_doubled_or_not_at_all(shape: tuple[int, ...]) -> None:
+def test_dropout_of_one_half_doubles_or_drops_each_unit(shape: tuple[int, ...]) -> None:
     x = torch.rand(shape) + 1
     y = Dropout(0.5)(x)
     assert ((y == 0) | (y == 2 * x)).all()
 
 
-def test_dropout_of_a_half_is_fair_and_independent() -> None:
+def test_dropout_of_one_half_is_fair_and_independent() -> None:
+    torch.manual_seed(0)
     masks = torch.stack([Dropout(0.5)(torch.ones(40, 64)) for _ in range(500)]).view(500, -1) / 2
     share = masks.mean(dim=0)
     assert abs(share.mean() - 0.5) < 0.002
     assert (share - 0.5).abs().max() < 5 * 0.5 / 500**0.5
-    neighbours = (masks[:, 1:] * masks[:, :-1]).mean()  # of bits in a byte, in a word, between words
+    neighbours = (masks[:, 1:] * masks[:, :-1]).mean()  # bits of one byte, of one word, of neighbouring words
     assert abs(neighbours - 0.25) < 0.003
 
 
-def test_dropout_otherwise_is_that_of_torch() -> None:
+def test_dropout_with_another_rate_is_that_of_torch() -> None:
     x = torch.rand(8, 8)
     assert torch.equal(Dropout(0.5).eval()(x), x)
     torch.manual_seed(3)
@@ -44,25 +47,25 @@ def test_dropout_passes_gradient_where_it_passes_values() -> None:
     assert Dropout(0.5)(torch.ones(2, 3, dtype=torch.bfloat16)).dtype == torch.bfloat16
 
 
-def test_dice_fall_the_same_way_again() -> None:
-    dice = Dice(torch.device("cpu"))
-    with dice.again():
+def test_a_saved_random_state_can_be_replayed() -> None:
+    saved = SavedRandomState.capture(torch.device("cpu"))
+    with saved.replayed():
         first = torch.rand(3)
     outside = torch.rand(3)
-    with dice.again():
+    with saved.replayed():
         assert torch.equal(torch.rand(3), first)
     assert not torch.equal(torch.rand(3), outside)
 
 
-def test_redrawn_weights_are_the_same_numbers_elsewhere() -> None:
+def test_shuffled_weights_are_the_same_numbers_in_another_order() -> None:
     layer = nn.Linear(20, 20)
     before = layer.weight.detach().clone()
-    redraw(layer)
+    shuffle_weights(layer)
     assert not torch.equal(layer.weight, before)
     assert torch.equal(layer.weight.flatten().sort().values, before.flatten().sort().values)
 
 
-def test_a_vote_is_decided_by_the_mean_where_it_is_tied() -> None:
+def test_the_mean_softmax_breaks_ties_between_votes() -> None:
     logits = [torch.tensor([[5.0, 0.0, 0.0]]), torch.tensor([[0.0, 1.0, 0.0]]), torch.tensor([[0.0, 1.0, 0.0]])]
     heads = [nn.Module() for _ in logits]
     for head, value in zip(heads, logits, strict=True):
@@ -73,9 +76,9 @@ def test_a_vote_is_decided_by_the_mean_where_it_is_tied() -> None:
     assert Committee(*heads, vote=True)(torch.empty(1)).exp().sum() == pytest.approx(1)
 
 
-def test_still_statistics_are_restored_afterwards() -> None:
+def test_running_statistics_are_kept_and_momentum_is_restored() -> None:
     norm = nn.BatchNorm1d(2)
-    with still_statistics(norm):
+    with keeping_running_statistics(norm):
         norm(torch.randn(4, 2))
     assert norm.momentum == 0.1
     assert norm.num_batches_tracked == 0
@@ -83,13 +86,13 @@ def test_still_statistics_are_restored_afterwards() -> None:
 
 
 @pytest.mark.parametrize("spelling", ["fixmatch", "dst(fixmatch)", "mean_teacher", "supervised"])
-def test_labeled_and_unlabeled_views_may_have_batch_norm_apart(spelling: str) -> None:
+def test_labeled_and_unlabeled_views_can_have_separate_batch_norm_passes(spelling: str) -> None:
     method = make_method(spelling)
     net, alone = tiny_net(method), tiny_net(method)
     net.bn_apart = True
     labeled, unlabeled = tiny_batch()
     l, u = net.encode(method.views, labeled, unlabeled)
-    z_l = alone.embed(*(labeled[name] for name in method.views.labeled))  # running statistics: of these alone
+    z_l = alone.embed(*(labeled[name] for name in method.views.labeled))  # only these update the running statistics
     for name, z in zip(method.views.labeled, z_l, strict=True):
         torch.testing.assert_close(l[name], z)
     for name in method.views.unlabeled:
@@ -97,7 +100,7 @@ def test_labeled_and_unlabeled_views_may_have_batch_norm_apart(spelling: str) ->
             *(other for other in method.views.unlabeled if other not in method.views.gradient),
         )  # fmt: skip
         expected = torch.cat([unlabeled[other] for other in together])
-        with still_statistics(alone.psi):
+        with keeping_running_statistics(alone.psi):
             z = dict(zip(together, alone.psi(expected).chunk(len(together)), strict=True))[name]
         torch.testing.assert_close(u[name], z)
         assert u[name].requires_grad == (name in method.views.gradient)

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from selftrain.batch import Labeled
 from selftrain.methods import Method
-from selftrain.nn.network import Classifier, Encoder, Network, Task
+from selftrain.nn.layers import Classifier, Encoder
+from selftrain.nn.network import Network, Task
 
 
 def p_of(model: nn.Module, x: Tensor) -> Tensor:

@@ -13,7 +13,9 @@ from torch import Tensor, nn
 from selftrain.batch import Labeled, Unlabeled
 from selftrain.methods import RAT, UDA, VAT, FixMatch, MeanTeacher, Method, PiModel, Supervised
 from selftrain.methods.rat import transform
-from selftrain.nn.network import Average, Classifier, Encoder, Network, Task
+from selftrain.nn.average import Average
+from selftrain.nn.layers import Classifier, Encoder
+from selftrain.nn.network import Network, Task
 from tests.oracles.references import (
     L_L,
     assert_same_gradient,

@@ -30,7 +30,9 @@ from selftrain.methods.debiasmatch import MeanPrediction
 from selftrain.methods.dividemix import Division
 from selftrain.methods.flexmatch import LearningStatus
 from selftrain.methods.noisy_student import TeacherLogits
-from selftrain.nn.network import Average, Classifier, Network
+from selftrain.nn.average import Average
+from selftrain.nn.layers import Classifier
+from selftrain.nn.network import Network
 from tests.oracles.references import (
     L_L,
     assert_same_gradient,

@@ -25,7 +25,9 @@ from selftrain.methods.co_training import overlap
 from selftrain.methods.noisy_student import TeacherLogits
 from selftrain.methods.self_tuning import Queues, group_contrast
 from selftrain.methods.tri_training import agreement
-from selftrain.nn.network import Average, Committee, Network
+from selftrain.nn.average import Average
+from selftrain.nn.layers import Committee
+from selftrain.nn.network import Network
 from tests.oracles.references import L_L, assert_same_gradient, cross, kl, p_of, randomise, through
 from tests.tiny import K, digits_loop, go_on, gradients, tiny_batch, tiny_net
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from selftrain.engine.metrics import BINS
-from selftrain.nn.network import evaluating
+from selftrain.nn.contexts import evaluating
 
 
 def probabilities(model: nn.Module, batches: Iterable[Tensor], device: torch.device) -> Iterator[Tensor]:

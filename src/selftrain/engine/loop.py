@@ -24,9 +24,10 @@ from selftrain.engine.optim import lr_factor, set_lr
 from selftrain.engine.sharding import optimizer_shared_out, sharded_names, shared_out, whole
 from selftrain.errors import DivergedError
 from selftrain.methods.base import Losses, Method
+from selftrain.nn.average import Average
 from selftrain.nn.collectives import average_in_place
-from selftrain.nn.network import Average, Network, running_statistics
-from selftrain.nn.shared_norm import SharedNorm
+from selftrain.nn.network import Network
+from selftrain.nn.norms import SharedBatchNorm, running_statistics
 
 
 class Objective(nn.Module):
@@ -118,7 +119,7 @@ class Loop:
         set_lr(self.optimizers, lr_factor(settings.optim, t, steps))
         terms: dict[str, Tensor] = {}
         for turn in method.turns:
-            with SharedNorm() if self._shares_norm else nullcontext():
+            with SharedBatchNorm() if self._shares_norm else nullcontext():
                 losses: Losses = self.objective(labeled, unlabeled, turn)
             terms |= losses.terms
             self.fabric.backward(losses.total)

@@ -16,7 +16,7 @@ from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor, distribute_tensor
 
 from selftrain.nn.collectives import ranks
-from selftrain.nn.network import Encoder
+from selftrain.nn.layers import Encoder
 
 UNIT = 1 << 20  # weights; blocks of at least as many are gathered one at a time
 

@@ -15,7 +15,10 @@ from selftrain.batch import Labeled, Unlabeled, Views
 from selftrain.methods.base import Losses, Method, labeled_views
 from selftrain.methods.functional import cross_entropy
 from selftrain.nn.adversarial import Generator, Inference, Joint
-from selftrain.nn.network import Encoder, Network, frozen, still_statistics
+from selftrain.nn.contexts import frozen
+from selftrain.nn.layers import Encoder
+from selftrain.nn.network import Network
+from selftrain.nn.norms import keeping_running_statistics
 
 
 class Predictor(nn.Module):
@@ -124,7 +127,7 @@ class ALI(Method):
         return mean + log_sigma.exp() * torch.randn_like(mean)
 
     def still(self, net: Network, x: Tensor) -> Any:
-        with still_statistics(net.psi):
+        with keeping_running_statistics(net.psi):
             return net.psi(x)
 
     def predictor(self, net: Network) -> nn.Module:

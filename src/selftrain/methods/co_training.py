@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from selftrain.batch import Labeled, Unlabeled, Views
 from selftrain.methods.base import Losses, Method, labeled_loss
 from selftrain.methods.functional import PseudoLabels, probabilities, pseudo_cross_entropy, threshold
-from selftrain.nn.network import Classifier, Committee, Network, another
+from selftrain.nn.layers import Classifier, Committee, copy_with_new_weights
+from selftrain.nn.network import Network
 
 
 def overlap(h_1: nn.Module, h_2: nn.Module) -> Tensor:
@@ -52,7 +53,7 @@ class CoTraining(Method):
         return Views(labeled, ("weak", "weak_2", "strong", "strong_2"), gradient=("strong", "strong_2"))
 
     def setup(self, net: Network) -> None:
-        net.parts["h_2"] = another(net.h)
+        net.parts["h_2"] = copy_with_new_weights(net.h)
 
     def imitate(self, h: nn.Module, z: Tensor, other: PseudoLabels) -> Tensor:
         return pseudo_cross_entropy(h(z), other)

@@ -18,7 +18,10 @@ from selftrain.methods import functional as st
 from selftrain.methods.base import SelfTraining, labeled_views
 from selftrain.methods.functional import PseudoLabels
 from selftrain.nn.collectives import all_sum
-from selftrain.nn.network import Committee, Network, evaluating, still_statistics
+from selftrain.nn.contexts import evaluating
+from selftrain.nn.layers import Committee
+from selftrain.nn.network import Network
+from selftrain.nn.norms import keeping_running_statistics
 
 
 class Division(nn.Module):
@@ -119,7 +122,7 @@ class DivideMix(SelfTraining):
         return labeled.with_views(l), unlabeled.with_views({**u, "label": guess, "clean": w.squeeze(1) > 0.5})
 
     def _guess(self, net: Network, x: list[Tensor]) -> Tensor:
-        with still_statistics(net.psi):
+        with keeping_running_statistics(net.psi):
             return torch.stack([st.probabilities(net.h(z)) for z in net.embed(*x)]).mean(dim=0)
 
     def supervise(self, net: Network, h: nn.Module, l: Labeled) -> Tensor:

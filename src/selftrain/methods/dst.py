@@ -17,7 +17,10 @@ from selftrain.batch import Labeled, Unlabeled, Views
 from selftrain.config.options import UNSET
 from selftrain.methods import functional as st
 from selftrain.methods.base import Losses, Notes, Wrapper
-from selftrain.nn.network import Network, frozen, mlp_head, overheard, still_statistics, together
+from selftrain.nn.contexts import frozen, recording_output
+from selftrain.nn.layers import apply_in_one_pass, mlp_head
+from selftrain.nn.network import Network
+from selftrain.nn.norms import keeping_running_statistics
 
 # The paper's equations and the code its authors released differ; both are here by name.
 PRESETS: dict[str, dict[str, Any]] = {
@@ -114,14 +117,14 @@ class DST(Wrapper):
 
     def losses(self, net: Network, labeled: Labeled, unlabeled: Unlabeled, turn: str = "all") -> Losses:
         if turn == "worst":  # max over h' alone, Eq. 6
-            with torch.no_grad(), still_statistics(net.psi):
+            with torch.no_grad(), keeping_running_statistics(net.psi):
                 l, u = self.base.encode(net, self.views, labeled, unlabeled)
             return Losses({"worst": self.eta * self.E(net, l, u, self.base.label(net, net.h, u), {})})
         l, u = self.base.encode(net, self.views, labeled, unlabeled)
         f_hat = self.base.label(net, net.h, u)
         h_pseudo = net.h if self.pseudo_head == "none" else net.parts["h_pseudo"]
         terms, notes = {"labeled": self.base.supervise(net, net.h, l)}, Notes()
-        with overheard(h_pseudo, notes, "h" if h_pseudo is net.h else "h_pseudo"):
+        with recording_output(h_pseudo, notes, "h" if h_pseudo is net.h else "h_pseudo"):
             terms["unlabeled"] = self.base.weight(net) * self.base.imitate(net, h_pseudo, u, f_hat)  # Eq. 5
         if self.worst and turn == "all":  # psi and h' in one backward pass: the gradient turns round on its way to psi
             reverse = partial(st.reverse_gradient, c=self.coefficient(net))
@@ -139,7 +142,7 @@ class DST(Wrapper):
         """What h' minimises: wrong on labeled data, or in agreement with f_hat on unlabeled data."""
         h_worst, exists = net.parts["h_worst"], f_hat.y >= 0
         f_hat = st.PseudoLabels(f_hat.y, f_hat.keep if self.worst_threshold else exists)
-        on_u, on_l = together(h_worst, reverse(u[self.sees]), reverse(l.weak))
+        on_u, on_l = apply_in_one_pass(h_worst, reverse(u[self.sees]), reverse(l.weak))
         mistake = self.worst_loss == "mistake"
         agreement = st.mistake_loss(on_u, f_hat) if mistake else -st.pseudo_cross_entropy(on_u, f_hat, self.ce_cap)
         with torch.no_grad():

@@ -16,7 +16,11 @@ from torch import Tensor, nn
 from selftrain.batch import Labeled, Unlabeled, Views
 from selftrain.methods.base import SelfTraining, labeled_views
 from selftrain.methods.functional import PseudoLabels, gaussian_ramp, probabilities, squared_error
-from selftrain.nn.network import Average, Classifier, Network, evaluating, still_statistics
+from selftrain.nn.average import Average
+from selftrain.nn.contexts import evaluating
+from selftrain.nn.layers import Classifier
+from selftrain.nn.network import Network
+from selftrain.nn.norms import keeping_running_statistics
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,7 +68,7 @@ class MeanTeacher(SelfTraining):
         l, u = net.encode(student, labeled, unlabeled)
         teacher = net.part("teacher", Average)
         mode = evaluating(teacher) if self.teacher_mode == "eval" else nullcontext()
-        with torch.no_grad(), mode, still_statistics(teacher):
+        with torch.no_grad(), mode, keeping_running_statistics(teacher):
             return l, u.with_views({**u.views, "weak_2": self.teacher(net).psi(unlabeled["weak_2"])})
 
     def label(self, net: Network, h: nn.Module, u: Unlabeled) -> PseudoLabels:

@@ -23,7 +23,8 @@ from selftrain.methods.functional import (
     sharpen,
     squared_error,
 )
-from selftrain.nn.network import Network, still_statistics
+from selftrain.nn.network import Network
+from selftrain.nn.norms import keeping_running_statistics
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,7 +60,7 @@ class MixMatch(Method):
 
     def objective(self, net: Network, labeled: Labeled, unlabeled: Unlabeled, turn: str = "all") -> Losses:
         x_l, *x_u = map(net.psi.normalise, (labeled.weak, unlabeled.weak, unlabeled["weak_2"]))
-        with torch.no_grad(), still_statistics(net.psi):
+        with torch.no_grad(), keeping_running_statistics(net.psi):
             p = torch.stack([probabilities(net.h(z)) for z in net.embed(*x_u)]).mean(dim=0)
             q = sharpen(p, self.T)
         x = torch.cat([x_l, *x_u])

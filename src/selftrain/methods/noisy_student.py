@@ -16,7 +16,8 @@ from selftrain.batch import Unlabeled, Views
 from selftrain.methods.base import SelfTraining, labeled_views
 from selftrain.methods.functional import PseudoLabels, pseudo_cross_entropy
 from selftrain.nn.collectives import all_sum
-from selftrain.nn.network import Network, evaluating
+from selftrain.nn.contexts import evaluating
+from selftrain.nn.network import Network
 
 
 class TeacherLogits(nn.Module):

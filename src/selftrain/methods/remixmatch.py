@@ -18,7 +18,8 @@ from selftrain.errors import UserError
 from selftrain.methods.base import Losses, Method
 from selftrain.methods.functional import PseudoLabels, cross_entropy, linear_ramp, mixup, probabilities, sharpen
 from selftrain.nn.collectives import all_mean
-from selftrain.nn.network import Network, still_statistics
+from selftrain.nn.network import Network
+from selftrain.nn.norms import keeping_running_statistics
 
 DECAY = 0.999
 
@@ -102,7 +103,7 @@ class ReMixMatch(Method):
         x_l, x_w, *x_s = map(net.psi.normalise, (labeled.strong, unlabeled.weak, *(unlabeled[s] for s in self.strong)))
         alignment = net.part("alignment", Alignment)
         with torch.no_grad():
-            with still_statistics(net.psi):
+            with keeping_running_statistics(net.psi):
                 p = probabilities(net.h(net.psi(x_w)))
             q = sharpen(alignment.align(p), self.T)
             alignment.record(p, labeled.y, net.step, self.alignment, self.p_data == "labels")

@@ -15,8 +15,11 @@ from torch.nn import functional as F
 from selftrain.batch import Labeled, Unlabeled, Views
 from selftrain.methods.base import Losses, Method
 from selftrain.methods.functional import PseudoLabels, cross_entropy
+from selftrain.nn.average import Average
 from selftrain.nn.collectives import all_rows
-from selftrain.nn.network import Average, Classifier, Network, still_statistics
+from selftrain.nn.layers import Classifier
+from selftrain.nn.network import Network
+from selftrain.nn.norms import keeping_running_statistics
 
 
 class Queues(nn.Module):
@@ -98,7 +101,7 @@ class SelfTuning(Method):
         key, queues = net.part("key", Average), net.part("queues", Queues)
         with torch.no_grad():
             y_u = net.h(z_u).argmax(dim=1)
-            with still_statistics(key):
+            with keeping_running_statistics(key):
                 k = F.normalize(key(torch.cat([labeled["strong_2"], unlabeled["strong_2"]])).float(), dim=1)
         k_l, k_u = k.split([len(z_l), len(z_u)])
         keys = queues.keys.clone()  # the loss is that of the queues before this batch

@@ -16,7 +16,8 @@ from selftrain.batch import Labeled, Unlabeled, Views
 from selftrain.methods.base import Losses, Method, labeled_loss, labeled_views
 from selftrain.methods.co_training import overlap
 from selftrain.methods.functional import PseudoLabels, probabilities, pseudo_cross_entropy
-from selftrain.nn.network import Classifier, Committee, Network, another
+from selftrain.nn.layers import Classifier, Committee, copy_with_new_weights
+from selftrain.nn.network import Network
 
 
 def agreement(p: Tensor, q: Tensor, tau: float) -> PseudoLabels:
@@ -50,7 +51,7 @@ class TriTraining(Method):
         return Views(labeled_views(self.w_strong), unlabeled=("weak", "strong"), gradient=("strong",))
 
     def setup(self, net: Network) -> None:
-        net.parts["h_2"], net.parts["h_3"] = another(net.h), another(net.h)
+        net.parts["h_2"], net.parts["h_3"] = copy_with_new_weights(net.h), copy_with_new_weights(net.h)
 
     def heads(self, net: Network) -> tuple[nn.Module, nn.Module, nn.Module]:
         return net.h, net.parts["h_2"], net.parts["h_3"]

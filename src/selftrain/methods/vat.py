@@ -16,7 +16,9 @@ from torch import Tensor
 from selftrain.batch import Labeled, Unlabeled, Views
 from selftrain.methods.base import Losses, Method, labeled_loss, labeled_views
 from selftrain.methods.functional import cross_entropy, kl_divergence, linear_ramp, probabilities
-from selftrain.nn.network import Dice, Network, still_statistics
+from selftrain.nn.contexts import SavedRandomState
+from selftrain.nn.network import Network
+from selftrain.nn.norms import keeping_running_statistics
 
 
 def unit(d: Tensor) -> Tensor:
@@ -32,10 +34,10 @@ def length(eps: float | None, x: Tensor) -> float:
 
 def quiet_logits(net: Network) -> Callable[[Tensor], Tensor]:
     """h(psi(.)) in float32, with the same dropout mask at every call and running statistics left alone."""
-    dice = Dice(net.step.device)
+    random_state = SavedRandomState.capture(net.step.device)
 
     def logits(x: Tensor) -> Tensor:
-        with dice.again(), still_statistics(net.psi), torch.autocast(x.device.type, enabled=False):
+        with random_state.replayed(), keeping_running_statistics(net.psi), torch.autocast(x.device.type, enabled=False):
             out: Tensor = net.h(net.psi(x))
         return out
 

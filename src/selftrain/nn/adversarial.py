@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from selftrain.nn.network import Encoder
+from selftrain.nn.layers import Encoder
 
 
 class Generator(nn.Module):

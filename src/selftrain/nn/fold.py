@@ -1,4 +1,4 @@
-"""A copy of a network for inference alone, as it runs quickest: the same outputs, to rounding.
+"""Fold batch norm into convolutions: a copy of a network for inference only, with the same outputs up to rounding.
 
 Knows nothing of what the network is for.
 """
@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.fusion import fuse_conv_bn_weights
 
-# What oneDNN can do on the way out of a convolution, by its names for it.
+# Activations that oneDNN can apply to the output of a convolution, with its names for them.
 ACTIVATIONS: dict[type[nn.Module], tuple[str, list[float]]] = {
     nn.Identity: ("none", []),
     nn.ReLU: ("relu", []),
@@ -22,30 +22,36 @@ ACTIVATIONS: dict[type[nn.Module], tuple[str, list[float]]] = {
 }
 
 
-def quickened(net: nn.Module, example: Tensor) -> nn.Module:
-    """Every batch norm folded into the convolution it follows; on a CPU the activation done with it, too, and weights
-    kept in the order the convolution reads them in. Which follows which is seen on an example. ``net`` is in evaluation
-    mode, and stays as it is."""
+def fold_batch_norm(net: nn.Module, example: Tensor) -> nn.Module:
+    """Return a copy of ``net`` with every batch norm folded into the convolution before it.
+
+    On a CPU, a convolution also applies the activation that follows, and its weights are stored in the order in which
+    it reads them. A forward pass of ``example`` shows which layer follows which. ``net`` must be in evaluation mode and
+    is not changed. If the copy's output differs, ``net`` itself is returned.
+    """
     packs = example.device.type == "cpu" and torch.backends.mkldnn.is_available()
     with torch.inference_mode():
         expected = net(example)
         for pack in (True, False) if packs else (False,):
             try:
                 found = (copied := _folded(net, example, pack))(example)
-            except (RuntimeError, AttributeError):  # not in this torch, or not for these layers
+            except (
+                RuntimeError,
+                AttributeError,
+            ):  # missing in this torch, or not for these layers
                 continue
             if torch.allclose(found, expected, rtol=1e-3, atol=1e-3 * float(expected.abs().max())):
                 return copied
-    return net  # it uses a layer twice, or its output elsewhere too
+    return net  # it uses a layer twice, or a convolution's output in several places
 
 
 def _folded(net: nn.Module, example: Tensor, pack: bool) -> nn.Module:
     copied = copy.deepcopy(net)
-    follows, sizes = _what_follows_what(copied, example)
+    follows, sizes = _convolutions_before_norms(copied, example)
     replaced: dict[nn.Module, nn.Module] = {}
     for norm, convolution in follows.items():
         _fold(convolution, norm)
-        # timm's batch norms have dropout and activation in them
+        # timm's batch norms contain dropout and activation
         rest = [getattr(norm, name) for name in ("drop", "act") if hasattr(norm, name)]
         rest = [module for module in rest if not isinstance(module, nn.Identity)]
         activation = rest.pop() if pack and len(rest) == 1 and type(rest[0]) in ACTIVATIONS else nn.Identity()
@@ -59,17 +65,17 @@ def _folded(net: nn.Module, example: Tensor, pack: bool) -> nn.Module:
     return copied
 
 
-def _what_follows_what(
+def _convolutions_before_norms(
     net: nn.Module, example: Tensor
 ) -> tuple[dict[nn.BatchNorm2d, nn.Conv2d], dict[nn.Conv2d, torch.Size]]:
-    """The convolution whose output each batch norm takes, and the shape each convolution was given."""
+    """Return the convolution whose output each batch norm takes, and the input shape of each convolution."""
     made: dict[int, tuple[nn.Conv2d, Tensor]] = {}
     follows: dict[nn.BatchNorm2d, nn.Conv2d] = {}
     sizes: dict[nn.Conv2d, torch.Size] = {}
     hooks = []
 
     def after_convolution(module: Any, inputs: tuple[Tensor, ...], output: Tensor) -> None:
-        made[id(output)] = (module, output)  # the tensor is held, so that its id stays its own
+        made[id(output)] = (module, output)  # keeps the tensor alive, so that its id stays unique
         sizes[module] = inputs[0].shape
 
     def before_norm(module: Any, inputs: tuple[Tensor, ...]) -> None:
@@ -96,12 +102,12 @@ def _fold(convolution: nn.Conv2d, norm: nn.BatchNorm2d) -> None:
 
 
 class PackedConvolution(nn.Module):
-    """A convolution and the activation after it in one pass, on a CPU, with weights as oneDNN wants them."""
+    """A convolution and the activation after it in one pass on a CPU, with weights in oneDNN's layout."""
 
     def __init__(self, convolution: nn.Conv2d, activation: nn.Module, shape: torch.Size):
         super().__init__()
         if isinstance(convolution.padding, str) or convolution.padding_mode != "zeros":
-            raise RuntimeError("padding that oneDNN does not have")
+            raise RuntimeError("oneDNN does not support this padding")
         geometry = (convolution.padding, convolution.stride, convolution.dilation, convolution.groups)
         self.geometry = [list(one) if isinstance(one, tuple) else one for one in geometry]
         self.bias = convolution.bias

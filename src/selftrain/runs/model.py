@@ -18,7 +18,8 @@ from selftrain.errors import UserError
 from selftrain.files import cannot_write, read_json, replacing, write_json
 from selftrain.methods import make_method
 from selftrain.nn.backbones import Backbone, Preprocessing, build_backbone
-from selftrain.nn.network import Classifier, Encoder, Network, OnFeatures, Task, UnitFeatures, mlp_head
+from selftrain.nn.layers import Classifier, Encoder, OnFeatures, UnitFeatures, mlp_head
+from selftrain.nn.network import Network, Task
 from selftrain.runs.run import CARD
 from selftrain.version import __version__
 

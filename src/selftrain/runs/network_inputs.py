@@ -30,8 +30,8 @@ from selftrain.data.source import Corpus
 from selftrain.data.views.image_views import CLEAN_DETAIL, ImageViews, ViewMaker, clean_batches
 from selftrain.errors import UserError
 from selftrain.nn.backbones import build_backbone
-from selftrain.nn.fold import quickened
-from selftrain.nn.network import Classifier, Encoder, OnFeatures, UnitFeatures
+from selftrain.nn.fold import fold_batch_norm
+from selftrain.nn.layers import Classifier, Encoder, OnFeatures, UnitFeatures
 from selftrain.runs.model import ModelCard, make_card, make_classifier, make_encoder, weights_hash
 
 LARGEST_CACHED_TEST_SET = 1 << 30  # bytes of decoded test pictures kept between evaluations
@@ -237,7 +237,7 @@ class Extractor:
                 chance = torch.Generator().manual_seed(0)
                 shape = (2, self.card.channels, like.size, like.size)
                 example = torch.randint(256, shape, dtype=torch.uint8, generator=chance)
-                self._quick = quickened(self.encoder, example.to(self.device))
+                self._quick = fold_batch_norm(self.encoder, example.to(self.device))
             return self._quick
 
     def features(self, images: Images, names: Sequence[str], flip: bool = True) -> np.ndarray:

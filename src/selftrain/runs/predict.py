@@ -34,7 +34,7 @@ from selftrain.engine.evaluate import confusion_matrix, probabilities
 from selftrain.engine.metrics import summarise
 from selftrain.errors import UserError
 from selftrain.files import replacing
-from selftrain.nn.network import OnFeatures
+from selftrain.nn.layers import OnFeatures
 from selftrain.runs.model import load_model
 from selftrain.runs.network_inputs import Extractor
 

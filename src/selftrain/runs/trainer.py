@@ -55,7 +55,8 @@ from selftrain.errors import UserError
 from selftrain.files import append_text, write_json, write_text
 from selftrain.methods import Method, make_method, spell_method
 from selftrain.nn.collectives import all_sum, from_first, my_share
-from selftrain.nn.network import Classifier, Committee, Network, Task
+from selftrain.nn.layers import Classifier, Committee
+from selftrain.nn.network import Network, Task
 from selftrain.runs.dead_classes import alarm, new_alarms
 from selftrain.runs.environment import device_name, environment
 from selftrain.runs.folder import alone, check_free, free_folder, resumable

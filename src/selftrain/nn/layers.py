@@ -1,0 +1,172 @@
+"""Building blocks of a classifier: psi (the encoder), heads, and how they are combined.
+
+Knows nothing of training, of methods or of where weights come from.
+"""
+
+from __future__ import annotations
+
+import copy
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from selftrain.nn.norms import batch_norms
+
+
+class Dropout(nn.Dropout):
+    """nn.Dropout, with one random bit per unit for p = 1/2 on a CPU.
+
+    There, drawing a random number for each unit takes longer than the layer itself.
+    """
+
+    def forward(self, x: Tensor) -> Tensor:
+        if not self.training or self.p != 0.5 or x.device.type != "cpu":
+            return super().forward(x)
+        n = x.numel()
+        words = torch.empty((n + 63) // 64, dtype=torch.int64).random_(-(2**63), None)  # all 64 bits of each
+        return x * _BITS.to(x.dtype).index_select(0, words.view(torch.uint8).int()).view(-1)[:n].view(x.shape)
+
+
+_BITS = 2.0 * (torch.arange(256)[:, None] >> torch.arange(8) & 1)  # the bits of every byte, as factors 0 or 2
+
+
+def mlp_head(dim: int, width: int, classes: int, *, dropout: float = 0.5, layers: int = 2) -> nn.Sequential:
+    """Return the paper's nonlinear head, Linear-ReLU-Dropout-Linear.
+
+    With three layers it is Linear-BN-ReLU twice, then Linear.
+    """
+    if layers == 2:
+        return nn.Sequential(nn.Linear(dim, width), nn.ReLU(), Dropout(dropout), nn.Linear(width, classes))
+    hidden = [
+        module
+        for n_in in (dim, *[width] * (layers - 2))
+        for module in (nn.Linear(n_in, width), nn.BatchNorm1d(width), nn.ReLU())
+    ]
+    return nn.Sequential(*hidden, nn.Linear(width, classes))
+
+
+def apply_in_one_pass(head: nn.Module, *batches: Tensor) -> list[Tensor]:
+    """Apply a head to several batches at once, with fewer and larger matrix products.
+
+    A head with batch norm gets them one by one, because its output depends on the whole batch.
+    """
+    if batch_norms(head):
+        return [head(batch) for batch in batches]
+    return list(head(torch.cat(batches)).split([len(batch) for batch in batches]))
+
+
+@torch.no_grad()
+def shuffle_weights(*modules: nn.Module) -> None:
+    """Shuffle the weights within each tensor: other random weights of the same distribution."""
+    for module in modules:
+        for p in module.parameters():
+            p.copy_(p.flatten()[torch.randperm(p.numel(), device=p.device)].view_as(p))
+
+
+def copy_with_new_weights(head: nn.Module) -> nn.Module:
+    """Return a head of the same kind with other random weights."""
+    head = copy.deepcopy(head)
+    shuffle_weights(head)
+    return head
+
+
+class UnitFeatures(nn.Module):
+    """Scale the features of a frozen backbone to length d^(1/4), the input of a small trainable psi."""
+
+    def __init__(self, dim: int, unit: bool = True):
+        super().__init__()
+        self.dim, self.unit = dim, unit
+
+    def forward(self, x: Tensor) -> Tensor:
+        return F.normalize(x, dim=1) * self.dim**0.25 if self.unit else x
+
+
+class Encoder(nn.Module):
+    """psi: pixels or features -> normalised input -> backbone -> optional Linear-BN-ReLU-Dropout bottleneck."""
+
+    def __init__(
+        self,
+        backbone: nn.Module,
+        *,
+        mean: tuple[float, ...],
+        std: tuple[float, ...],
+        bottleneck: int = 0,
+        dropout: float = 0.5,
+        channels_last: bool = True,
+    ):
+        super().__init__()
+        self.backbone = backbone
+        dim = int(getattr(backbone, "dim"))  # noqa: B009 -- nn.Module attributes are untyped
+        self.bottleneck: nn.Module = nn.Identity()
+        if bottleneck:
+            self.bottleneck = nn.Sequential(
+                nn.Linear(dim, bottleneck), nn.BatchNorm1d(bottleneck), nn.ReLU(), Dropout(dropout)
+            )
+        self.dim = bottleneck or dim
+        self.memory_format = torch.channels_last if channels_last else torch.contiguous_format
+        self.mean: Tensor
+        self.inverse_std: Tensor
+        self.register_buffer("mean", 255 * torch.tensor(mean).view(-1, 1, 1), persistent=False)
+        self.register_buffer("inverse_std", 1 / (255 * torch.tensor(std).view(-1, 1, 1)), persistent=False)
+
+    def normalise(self, x: Tensor) -> Tensor:
+        """Return x in the units that psi was made for.
+
+        Pixels (uint8) are normalised as the backbone expects; features are scaled to their length. Any other input
+        counts as normalised already, and normalising twice changes nothing.
+        """
+        if x.dtype != torch.uint8:
+            return self.backbone(x) if isinstance(self.backbone, UnitFeatures) else x
+        x = x.to(dtype=self.mean.dtype, memory_format=self.memory_format)
+        return x.sub_(self.mean).mul_(self.inverse_std)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.normalise(x) if x.dtype == torch.uint8 else x  # the backbone scales features itself
+        out: Tensor = self.bottleneck(self.backbone(x))
+        return out
+
+
+class Classifier(nn.Module):
+    """h(psi(x)): the module that is evaluated, averaged, saved and exported."""
+
+    def __init__(self, psi: Encoder, h: nn.Module):
+        super().__init__()
+        self.psi = psi
+        self.h = h
+
+    def forward(self, x: Tensor) -> Tensor:
+        logits: Tensor = self.h(self.psi(x))
+        return logits
+
+
+class OnFeatures(nn.Module):
+    """A predictor of features together with the frozen backbone that computes them from images."""
+
+    def __init__(self, encoder: Encoder, predictor: nn.Module):
+        super().__init__()
+        self.encoder, self.predictor = encoder, predictor
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.predictor(self.encoder(x))
+        return out
+
+
+class Committee(nn.Module):
+    """Several heads as one: the log of their mean softmax, or of their votes.
+
+    Ties between votes are broken by the mean softmax.
+    """
+
+    def __init__(self, *heads: nn.Module, vote: bool = False):
+        super().__init__()
+        self.heads = nn.ModuleList(heads)
+        self.vote = vote
+
+    def forward(self, x: Tensor) -> Tensor:
+        p = torch.stack([torch.softmax(head(x).float(), dim=1) for head in self.heads])
+        mean = p.mean(dim=0)
+        if self.vote:
+            votes = F.one_hot(p.argmax(dim=2), p.shape[2]).sum(dim=0)
+            mean = (votes + mean) / (len(p) + 1)
+        return mean.clamp(min=1e-12).log()
