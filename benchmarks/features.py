@@ -19,7 +19,7 @@ import torch
 from PIL import Image
 
 from benchmarks.ratios import CLOCK, HEADING, Row, take_turns
-from selftrain.config.settings import make_settings, with_values
+from selftrain.config.resolve import make_settings, with_values
 from selftrain.console import Reporter
 from selftrain.data.features.extract import PIECE, FeatureViews, view_names
 from selftrain.data.images import FileImages, Images

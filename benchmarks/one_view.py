@@ -22,7 +22,7 @@ import torch
 import selftrain
 from selftrain.bench.catalogue import FROZEN
 from selftrain.bench.table import spread
-from selftrain.config.settings import make_settings
+from selftrain.config.resolve import make_settings
 from selftrain.console import Reporter
 from selftrain.data.source import load_corpus
 from selftrain.data.split import make_split

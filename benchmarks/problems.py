@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from torchvision.transforms.v2.functional import resize
 
 from selftrain.batch import Labeled, Unlabeled
-from selftrain.config.settings import Settings, make_settings
+from selftrain.config.resolve import make_settings
+from selftrain.config.settings import Settings
 from selftrain.data.features.extract import FeatureViews
 from selftrain.data.images import ArrayImages
 from selftrain.data.views.image_views import ImageViews, ViewMaker

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 from selftrain.cli.listing import setting_row
-from selftrain.config.settings import REGIMES, known_settings
+from selftrain.config.regimes import REGIMES
+from selftrain.config.settings import known_settings
 
 TITLES = {"": "The run", "data": "Data", "network": "Network", "optim": "Optimiser", "train": "Training"}
 

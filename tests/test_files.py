@@ -13,7 +13,7 @@ import pytest
 import safetensors.torch
 import torch
 
-from selftrain.config.settings import make_settings
+from selftrain.config.resolve import make_settings
 from selftrain.console import Reporter
 from selftrain.engine.checkpoint import save_checkpoint
 from selftrain.errors import UserError

@@ -12,7 +12,7 @@ from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 from selftrain.batch import Labeled, Unlabeled
-from selftrain.config.settings import make_settings
+from selftrain.config.resolve import make_settings
 from selftrain.data.features.extract import FeatureSpaceViews
 from selftrain.data.images import ArrayImages
 from selftrain.data.views.image_views import ImageViews, ViewMaker

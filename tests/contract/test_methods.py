@@ -19,7 +19,7 @@ from sklearn.datasets import load_digits
 import selftrain
 from selftrain.batch import Unlabeled
 from selftrain.config.options import field_help, field_types
-from selftrain.config.settings import REGIMES
+from selftrain.config.regimes import REGIMES
 from selftrain.engine.observers import LossMeter
 from selftrain.errors import UserError
 from selftrain.methods import METHODS, Method, make_method, spell_method

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from selftrain.config.settings import make_settings
+from selftrain.config.resolve import make_settings
 from selftrain.engine.distributed import started
 from selftrain.engine.runtime import ProcessesMissingError, make_fabric
 from selftrain.errors import UserError

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from selftrain.batch import Views
-from selftrain.config.settings import make_settings
+from selftrain.config.resolve import make_settings
 from selftrain.data.images import ArrayImages, FileImages, find_images
 from selftrain.data.views.image_views import ImageViews
 from selftrain.data.views.stream import Shuffle, Stream, batches

@@ -9,7 +9,7 @@ from pathlib import Path
 import matplotlib
 import pytest
 
-from selftrain.config.settings import REGIMES
+from selftrain.config.regimes import REGIMES
 from selftrain.errors import UserError
 from selftrain.methods import METHODS, make_method
 from tests.docs.test_docs import ROOT, blocks, rows

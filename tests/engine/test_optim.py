@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from selftrain.config.settings import make_settings
+from selftrain.config.resolve import make_settings
 from selftrain.engine.optim import lr_factor, make_sgd, set_lr
 from selftrain.methods import Supervised
 from tests.tiny import tiny_net

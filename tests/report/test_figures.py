@@ -15,7 +15,7 @@ from selftrain.bench.catalogue import BENCHES
 from selftrain.bench.grid import cells_of
 from selftrain.cli import main
 from selftrain.cli.listing import tables
-from selftrain.config.settings import dump_settings
+from selftrain.config.resolve import dump_settings
 from selftrain.errors import UserError
 from selftrain.report import concept
 from selftrain.report.figures import (

@@ -18,7 +18,7 @@ from typing import Any
 from filelock import FileLock
 
 from selftrain.bench.catalogue import Bench, Row
-from selftrain.config.settings import read_config
+from selftrain.config.resolve import read_config
 from selftrain.console import Reporter
 from selftrain.data.source import DATASETS, names_dataset
 from selftrain.data.sources.hub import is_hub

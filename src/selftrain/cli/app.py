@@ -139,7 +139,7 @@ def train(
     The folder holds config.yaml (repeats the run), split.json (which images are labeled), metrics.jsonl, results.json,
     checkpoints/, model/ and log.txt. Nothing is ever chosen on test data: the model is the last one.
     """
-    from selftrain.config.settings import parse_assignment
+    from selftrain.cli.assignments import parse_assignment
     from selftrain.engine.distributed import started
     from selftrain.runs.trainer import train as run_training
 
@@ -365,7 +365,7 @@ def bench(
     from selftrain.bench.executors.ray import OnRay
     from selftrain.bench.grid import cells_of, run_grid
     from selftrain.bench.table import as_csv, latex, markdown
-    from selftrain.config.settings import parse_assignment
+    from selftrain.cli.assignments import parse_assignment
     from selftrain.console import Reporter
     from selftrain.files import write_text
 
@@ -448,7 +448,7 @@ def sweep(
     The same command goes on where it was stopped, and may be started several times, on several machines. It writes
     best.yaml ('selftrain train --config best.yaml'), trials.csv and trials.md.
     """
-    from selftrain.config.settings import parse_assignment
+    from selftrain.cli.assignments import parse_assignment
     from selftrain.console import Reporter
     from selftrain.runs.trainer import absolute_path, data_path
     from selftrain.sweep.search import Sweep

@@ -13,7 +13,7 @@ from rich.box import SIMPLE_HEAD
 from rich.markup import escape
 from rich.table import Table
 
-from selftrain.config.options import describe, field_help, field_types, spell
+from selftrain.config.options import describe, field_help, field_kinds, spell
 from selftrain.errors import UserError, nearest
 
 
@@ -33,7 +33,7 @@ def _wanted(names: list[str], pattern: str | None, what: str) -> list[str]:
 
 
 def _methods(pattern: str | None) -> Iterator[Table]:
-    from selftrain.config.settings import REGIMES
+    from selftrain.config.regimes import REGIMES
     from selftrain.methods import METHODS
     from selftrain.methods.spelling import usual_values
 
@@ -139,7 +139,8 @@ def _figures(pattern: str | None) -> Iterator[Table]:
 
 
 def _settings(pattern: str | None) -> Iterator[Table]:
-    from selftrain.config.settings import REGIMES, known_settings
+    from selftrain.config.regimes import REGIMES
+    from selftrain.config.settings import known_settings
 
     table = Table("--set", *REGIMES, "meaning")
     for name in _wanted(known_settings(), pattern, "settings"):
@@ -150,10 +151,11 @@ def _settings(pattern: str | None) -> Iterator[Table]:
 
 def setting_row(name: str) -> list[str]:
     """The default of a setting in each regime, its meaning, and what it takes."""
-    from selftrain.config.settings import REGIMES, SECTIONS, Settings
+    from selftrain.config.regimes import REGIMES
+    from selftrain.config.settings import SECTIONS, Settings
 
     section, _, key = name.rpartition(".")
     cls: Any = SECTIONS[section] if section else Settings
     default = cls.__dataclass_fields__[key].default
     values = [spell(REGIMES[regime].get(name, default)) or '""' for regime in REGIMES]
-    return [*values, field_help(cls)[key], describe(field_types(cls)[key])]
+    return [*values, field_help(cls)[key], describe(field_kinds(cls)[key])]

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from selftrain.batch import Labeled, Unlabeled, Views
+from selftrain.config.options import Count, NonNegative
 from selftrain.methods.base import Losses, Method, labeled_views
 from selftrain.methods.functional import cross_entropy
 from selftrain.nn.adversarial import Generator, Inference, Joint
@@ -64,16 +65,16 @@ class ALI(Method):
     reference: ClassVar[str] = "Dumoulin et al., ICLR 2017"
     why_no_base: ClassVar[str] = "it makes no pseudo labels: it tells real samples from generated ones"
 
-    lam: float = 1.0
+    lam: NonNegative = 1.0
     """lambda, the weight of telling real from generated"""
-    z: int = 64
+    z: Count = 64
     """length of the hidden vector"""
-    lr: float = 1e-4
+    lr: NonNegative = 1e-4
     """learning rate of Adam for generator and inference network, at the start"""
     features: bool = False
     """play without labels; they train but a linear classifier, on features of the inference network"""
 
-    w_strong: float = 0.0
+    w_strong: NonNegative = 0.0
     """weight of a second labeled loss, on strong views"""
 
     @property

@@ -6,14 +6,14 @@ Knows nothing of loops, devices, files or datasets: a method is its hyper-parame
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 
 from selftrain.batch import Labeled, Unlabeled, Views
-from selftrain.config.options import check_fields, convert, field_types
+from selftrain.config.options import NonNegative, check_fields, field_types
 from selftrain.errors import UserError
 from selftrain.methods.functional import PseudoLabels, cross_entropy
 from selftrain.nn.network import Network
@@ -82,23 +82,7 @@ class Method:
         return {}
 
     def __post_init__(self) -> None:
-        check_fields(self, self.name)
-        kinds = field_types(type(self))
-        for field in fields(self):
-            value = getattr(self, field.name)
-            if value is None:
-                convert(
-                    value, kinds[field.name], f"{self.name}.{field.name}"
-                )  # which refuses it where there must be one
-                continue
-            if isinstance(value, (int, float)) and value < 0:
-                raise UserError(f"{self.name}.{field.name}={value}: expected a number of at least 0.")
-            if field.name in ("T", "a") and value <= 0:
-                raise UserError(f"{self.name}.{field.name}={value}: expected a number greater than 0.")
-            if field.name == "dropout" and value >= 1:
-                raise UserError(f"{self.name}.dropout={value}: expected a number of at least 0 and less than 1.")
-            if field.name in ("m", "tau") and value > 1:
-                raise UserError(f"{self.name}.{field.name}={value}: expected a number from 0 to 1.")
+        check_fields(self, f"{self.name}({{}})".format)
 
     def check_regime(self, regime: str) -> None:
         """Refuse a regime in which the method makes no sense."""
@@ -181,9 +165,9 @@ def labeled_views(w_strong: float) -> tuple[str, ...]:
 class SelfTraining(Method):
     """L_L(psi, h) + lambda L_U(psi, h, f_hat_{psi,h}) (Eq. 4) for methods that label and imitate."""
 
-    lam: float = 1.0
+    lam: NonNegative = 1.0
     """lambda, the weight of the unlabeled loss"""
-    w_strong: float = 0.0
+    w_strong: NonNegative = 0.0
     """weight of a second labeled loss, on strong views (0.1 in the paper's released fine-tuning code)"""
 
     def label(self, net: Network, h: nn.Module, u: Unlabeled) -> PseudoLabels:

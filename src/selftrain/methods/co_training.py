@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from selftrain.batch import Labeled, Unlabeled, Views
+from selftrain.config.options import NonNegative, ZeroToOne
 from selftrain.methods.base import Losses, Method, labeled_loss
 from selftrain.methods.functional import PseudoLabels, probabilities, pseudo_cross_entropy, threshold
 from selftrain.nn.layers import Classifier, Committee, copy_with_new_weights
@@ -34,13 +35,13 @@ class CoTraining(Method):
     why_no_base: ClassVar[str] = "its two heads teach each other, so no head makes labels without learning from them"
     defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {"finetune": {"tau": 0.7}, "frozen": {"tau": 0.7, "lam": 0.3}}
 
-    tau: float = 0.95
+    tau: ZeroToOne = 0.95
     """confidence a pseudo label needs in order to be kept"""
-    lam: float = 1.0
+    lam: NonNegative = 1.0
     """lambda, the weight of the unlabeled losses"""
-    gamma: float = 0.0
+    gamma: NonNegative = 0.0
     """weight of the overlap of the two heads"""
-    w_strong: float = 0.0
+    w_strong: NonNegative = 0.0
     """weight of a second labeled loss, on strong views"""
 
     def names(self, k: int) -> tuple[str, str]:

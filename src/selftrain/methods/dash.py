@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from selftrain.batch import Labeled, Unlabeled, Views
+from selftrain.config.options import NonNegative, Positive
 from selftrain.methods.base import SelfTraining, labeled_views
 from selftrain.methods.functional import PseudoLabels, cross_entropy, probabilities, pseudo_cross_entropy, sharpen
 from selftrain.nn.collectives import all_mean
@@ -35,17 +36,17 @@ class Dash(SelfTraining):
     name: ClassVar[str] = "dash"
     reference: ClassVar[str] = "Xu et al., ICML 2021"
 
-    gamma: float = 1.27
+    gamma: NonNegative = 1.27
     """by which the threshold is divided at each update"""
-    C: float = 1.0001
+    C: NonNegative = 1.0001
     """factor of rho_hat at the start"""
-    rho_min: float = 0.05
+    rho_min: NonNegative = 0.05
     """the least the threshold falls to; 0.05 is a confidence of 0.95"""
-    warmup: float = 0.02
+    warmup: NonNegative = 0.02
     """share of training on labeled data alone; rho_hat is the labeled loss at its end"""
-    every: float = 0.01
+    every: NonNegative = 0.01
     """share of training between updates of the threshold"""
-    T: float = 0.5
+    T: Positive = 0.5
     """temperature of the soft targets until the threshold has come down to rho_min; hard ones follow"""
     hard: bool = False
     """hard targets from the start"""

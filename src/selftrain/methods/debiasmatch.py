@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from selftrain.batch import Labeled, Unlabeled
+from selftrain.config.options import NonNegative, ZeroToOne
 from selftrain.methods.fixmatch import FixMatch
 from selftrain.methods.functional import PseudoLabels, probabilities, pseudo_cross_entropy, threshold
 from selftrain.nn.collectives import all_mean
@@ -40,9 +41,9 @@ class DebiasMatch(FixMatch):
         "frozen": {"tau": 0.7, "kappa": 1.0},
     }
 
-    kappa: float = 0.4
+    kappa: NonNegative = 0.4
     """debias factor: how much of the average prediction is removed"""
-    m: float = 0.999
+    m: ZeroToOne = 0.999
     """decay of the average prediction"""
     update_first: bool = True
     """a batch counts in the average that its own labels are made with; the original looks at earlier batches only"""

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from selftrain.batch import Labeled, Unlabeled, Views
+from selftrain.config.options import NonNegative, Positive
 from selftrain.methods import functional as st
 from selftrain.methods.base import SelfTraining, labeled_views
 from selftrain.methods.functional import PseudoLabels
@@ -47,21 +48,21 @@ class DivideMix(SelfTraining):
     reference: ClassVar[str] = "Li, Socher and Hoi, ICLR 2020"
     defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {"frozen": {"mix_labeled": False}}
 
-    lam_u: float = 25.0
+    lam_u: NonNegative = 25.0
     """weight of the squared error on doubtful samples"""
-    T: float = 0.5
+    T: Positive = 0.5
     """temperature of refined and guessed labels"""
-    a: float = 4.0
+    a: Positive = 4.0
     """of Beta(a, a), from which the share of the partner is drawn for every sample"""
     mix_labeled: bool = True
     """the labeled loss is on labeled samples mixed among themselves, not on the samples as they are"""
-    ramp: float = 0.05
+    ramp: NonNegative = 0.05
     """share of training over which lam_u rises linearly from 0, once there is a division"""
-    warmup: float = 0.1
+    warmup: NonNegative = 0.1
     """share of training on labeled data alone, before the first division"""
-    every: float = 0.05
+    every: NonNegative = 0.05
     """share of training between divisions"""
-    w_uniform: float = 1.0
+    w_uniform: NonNegative = 1.0
     """weight of KL(uniform || mean prediction)"""
 
     @property

@@ -8,13 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
 
 from selftrain.batch import Labeled, Unlabeled, Views
-from selftrain.config.options import UNSET
+from selftrain.config.options import UNSET, AtLeast, Below, NonNegative
 from selftrain.methods import functional as st
 from selftrain.methods.base import Losses, Notes, Wrapper
 from selftrain.nn.contexts import frozen, recording_output
@@ -58,23 +58,23 @@ class DST(Wrapper):
     """h' departs only from pseudo labels that are kept (paper) or from all (released)"""
     worst_labels: Literal["true", "predicted"] = UNSET
     """h' is right about true labels (paper) or about those h predicts (released) on labeled data"""
-    eta: float = 1.0
+    eta: NonNegative = 1.0
     """weight of the worst case"""
-    eta_prime: float = UNSET
+    eta_prime: NonNegative = UNSET
     """weight of labeled against unlabeled data within the worst case"""
     optimiser: Literal["grl", "alternating"] = UNSET
     """one backward pass through gradient reversal, or a step of h' and then one of the others (paper)"""
-    reversal: float = UNSET
+    reversal: NonNegative = UNSET
     """hi, the factor c of the reversed gradient into psi once warmed up"""
-    warmup: float = UNSET
+    warmup: NonNegative = UNSET
     """N of c = 2 hi/(1 + exp(-i/N)) - hi, in steps, or as a share of training if below 1; 0: c = hi at once"""
-    width: int | None = None
+    width: Annotated[int | None, AtLeast(0)] = None
     """hidden width of h_pseudo and h'; none: twice the feature dimension"""
-    dropout: float = 0.5
+    dropout: Annotated[float, AtLeast(0), Below(1)] = 0.5
     """dropout of h_pseudo and h'"""
     worst_layers: Literal[2, 3] = 2
     """layers of h'; with 3, batch norm in place of dropout"""
-    ce_cap: float | None = None
+    ce_cap: Annotated[float | None, AtLeast(0)] = None
     """bound on the cross entropy of h' on one sample, which has none otherwise"""
 
     @classmethod

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from selftrain.batch import Unlabeled, Views
+from selftrain.config.options import ZeroToOne
 from selftrain.methods.base import SelfTraining, labeled_views
 from selftrain.methods.functional import PseudoLabels, pseudo_cross_entropy, threshold
 from selftrain.nn.network import Network
@@ -26,7 +27,7 @@ class FixMatch(SelfTraining):
     reference: ClassVar[str] = "Sohn et al., NeurIPS 2020"
     defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {"finetune": {"tau": 0.7}, "frozen": {"tau": 0.7}}
 
-    tau: float = 0.95
+    tau: ZeroToOne = 0.95
     """confidence a pseudo label needs in order to be kept"""
 
     @property

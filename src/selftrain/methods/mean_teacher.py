@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from selftrain.batch import Labeled, Unlabeled, Views
+from selftrain.config.options import NonNegative, ZeroToOne
 from selftrain.methods.base import SelfTraining, labeled_views
 from selftrain.methods.functional import PseudoLabels, gaussian_ramp, probabilities, squared_error
 from selftrain.nn.average import Average
@@ -34,11 +35,11 @@ class MeanTeacher(SelfTraining):
         "frozen": {"lam": 3.0, "ramp": 0.125, "reduction": "class_sum", "m": 0.99},
     }
 
-    lam: float = 50.0
+    lam: NonNegative = 50.0
     """lambda, the weight of the agreement with the teacher"""
-    m: float = 0.999
+    m: ZeroToOne = 0.999
     """decay of the teacher, bounded by 1 - 1/(t + 1) at step t"""
-    ramp: float = 0.4
+    ramp: NonNegative = 0.4
     """share of training over which lambda rises"""
     reduction: Literal["class_mean", "class_sum"] = "class_mean"
     """of the squared error over classes; lambda means K times more with class_sum"""

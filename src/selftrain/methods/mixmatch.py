@@ -13,6 +13,7 @@ import torch
 from torch.nn import functional as F
 
 from selftrain.batch import Labeled, Unlabeled, Views
+from selftrain.config.options import NonNegative, Positive
 from selftrain.methods.base import Losses, Method, labeled_views
 from selftrain.methods.functional import (
     PseudoLabels,
@@ -41,17 +42,17 @@ class MixMatch(Method):
         "frozen": {"a": 0.75, "lam": 25.0},
     }
 
-    lam: float = 100.0
+    lam: NonNegative = 100.0
     """lambda, the weight of the unlabeled loss"""
-    T: float = 0.5
+    T: Positive = 0.5
     """temperature of the guessed labels"""
-    a: float = 0.5
+    a: Positive = 0.5
     """of Beta(a, a), from which the share of the partner is drawn for every sample"""
     mix: Literal["sample", "batch"] = "sample"
     """draw that share for every sample, or once for all of a batch, as many implementations do"""
-    ramp: float = 0.4
+    ramp: NonNegative = 0.4
     """share of training over which lambda rises linearly from 0"""
-    w_strong: float = 0.0
+    w_strong: NonNegative = 0.0
     """weight of a second labeled loss, on strong views as they are"""
 
     @property

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from selftrain.batch import Unlabeled, Views
+from selftrain.config.options import Count, Positive, ZeroToOne
 from selftrain.methods.base import SelfTraining, labeled_views
 from selftrain.methods.functional import PseudoLabels, pseudo_cross_entropy
 from selftrain.nn.collectives import all_sum
@@ -40,13 +41,13 @@ class NoisyStudent(SelfTraining):
     reference: ClassVar[str] = "Xie et al., CVPR 2020"
     defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {"frozen": {"T": 0.5}}
 
-    T: float = 1.0
+    T: Positive = 1.0
     """temperature of the teacher's labels"""
-    tau: float = 0.0
+    tau: ZeroToOne = 0.0
     """confidence of the teacher that a label needs in order to be kept"""
     t_both: bool = False
     """divide the student's logits by T, too, as the released code does"""
-    students: int = 3
+    students: Count = 3
     """rounds after the first, each with all the steps of a run"""
 
     @property

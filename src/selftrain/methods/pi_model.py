@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from selftrain.batch import Labeled, Unlabeled, Views
+from selftrain.config.options import NonNegative
 from selftrain.methods.base import Losses, Method, labeled_loss, labeled_views
 from selftrain.methods.functional import gaussian_ramp, probabilities, squared_error
 from selftrain.nn.network import Network
@@ -27,15 +28,15 @@ class PiModel(Method):
         for regime, lam in (("finetune", 1.0), ("frozen", 0.3))
     }
 
-    lam: float = 10.0
+    lam: NonNegative = 10.0
     """lambda, the weight of the agreement"""
-    ramp: float = 0.4
+    ramp: NonNegative = 0.4
     """share of training over which lambda rises"""
     reduction: Literal["class_mean", "class_sum"] = "class_mean"
     """of the squared error over classes; lambda means K times more with class_sum"""
     stop_target: bool = False
     """no gradient through the second branch"""
-    w_strong: float = 0.0
+    w_strong: NonNegative = 0.0
     """weight of a second labeled loss, on strong views"""
 
     @property

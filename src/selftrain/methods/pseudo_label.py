@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from selftrain.batch import Labeled, Unlabeled, Views
+from selftrain.config.options import NonNegative, ZeroToOne
 from selftrain.methods.base import Losses, SelfTraining, labeled_views
 from selftrain.methods.functional import PseudoLabels, linear_ramp, probabilities, pseudo_cross_entropy, threshold
 from selftrain.nn.network import Network
@@ -29,9 +30,9 @@ class PseudoLabel(SelfTraining):
         "frozen": {"tau": 0.7, "ramp": 0.0, "lam": 0.3},
     }
 
-    tau: float = 0.95
+    tau: ZeroToOne = 0.95
     """confidence a pseudo label needs in order to be kept"""
-    ramp: float = 0.4
+    ramp: NonNegative = 0.4
     """share of training over which lambda rises linearly from 0"""
 
     @property

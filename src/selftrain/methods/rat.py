@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Annotated, ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
 from selftrain.batch import Labeled, Unlabeled, Views
+from selftrain.config.options import AtLeast, NonNegative
 from selftrain.methods.base import Losses, Method, labeled_loss, labeled_views
 from selftrain.methods.functional import gaussian_ramp, kl_divergence, probabilities
 from selftrain.methods.vat import length, quiet_logits, unit
@@ -44,20 +45,20 @@ class RAT(Method):
     remarks: ClassVar[dict[str, str]] = {"frozen": "it moves and recolours pixels, which cached features do not have"}
     why_no_base: ClassVar[str] = "its target is a neighbour's prediction, not a label that another head could learn"
 
-    eps_affine: float = 0.3
+    eps_affine: NonNegative = 0.3
     """length of the geometric move"""
-    eps_colour: float = 0.3
+    eps_colour: NonNegative = 0.3
     """length of the change of gain and shift of the channels"""
-    eps_noise: float | None = None
+    eps_noise: Annotated[float | None, AtLeast(0)] = None
     """length of the noise, in units of the network's input; none: 6 for a picture of 3 x 32 x 32, and in proportion to
     the root of the number of inputs"""
-    lam: float = 1.0
+    lam: NonNegative = 1.0
     """lambda, the weight of the smoothness"""
-    xi: float = 0.01
+    xi: NonNegative = 0.01
     """length of the step with which the directions are searched"""
-    ramp: float = 0.4
+    ramp: NonNegative = 0.4
     """share of training over which the perturbation grows to its full length"""
-    w_strong: float = 0.0
+    w_strong: NonNegative = 0.0
     """weight of a second labeled loss, on strong views"""
 
     @property

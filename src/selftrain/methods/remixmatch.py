@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from selftrain.batch import Labeled, Unlabeled, Views
+from selftrain.config.options import Count, NonNegative, Positive
 from selftrain.errors import UserError
 from selftrain.methods.base import Losses, Method
 from selftrain.methods.functional import PseudoLabels, cross_entropy, linear_ramp, mixup, probabilities, sharpen
@@ -61,25 +62,25 @@ class ReMixMatch(Method):
     defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {"frozen": {"lam_rotation": 0.0, "window": 16}}
     remarks: ClassVar[Mapping[str, str]] = {"frozen": "there is no rotation term: features cannot be rotated"}
 
-    lam: float = 1.5
+    lam: NonNegative = 1.5
     """lambda_u, the weight of the mixed unlabeled loss"""
-    lam_first: float = 0.5
+    lam_first: NonNegative = 0.5
     """lambda_1, the weight of the loss on the first strong view, unmixed"""
-    lam_rotation: float = 0.5
+    lam_rotation: NonNegative = 0.5
     """lambda_r, the weight of telling by which quarter turn a picture was rotated"""
-    T: float = 0.5
+    T: Positive = 0.5
     """temperature of the guessed labels"""
-    a: float = 0.75
+    a: Positive = 0.75
     """of Beta(a, a), from which the share of the partner is drawn for every sample"""
     M: Literal[1, 2, 3, 4, 5, 6, 7, 8] = 2
     """strong views of each unlabeled sample"""
     alignment: Literal["window", "ema"] = "window"
     """the distribution of recent predictions: mean of the last batches, or a moving average"""
-    window: int = 128
+    window: Count = 128
     """how many batches that are; in short runs a long window lags behind, and predictions swing from class to class"""
     p_data: Literal["labels", "uniform"] = "labels"
     """the distribution to align with: that of the labels seen, or all classes alike"""
-    ramp: float = 0.4
+    ramp: NonNegative = 0.4
     """share of training over which the unlabeled weights rise linearly from 0"""
 
     @property

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from selftrain.batch import Labeled, Unlabeled, Views
+from selftrain.config.options import Count, NonNegative, Positive, ZeroToOne
 from selftrain.methods.base import Losses, Method
 from selftrain.methods.functional import PseudoLabels, cross_entropy
 from selftrain.nn.average import Average
@@ -72,17 +73,17 @@ class SelfTuning(Method):
     reference: ClassVar[str] = "Wang et al., ICML 2021"
     why_no_base: ClassVar[str] = "its pseudo labels choose keys to contrast with, and no head is trained on them"
 
-    lam: float = 1.0
+    lam: NonNegative = 1.0
     """lambda, the weight of the contrast"""
-    D: int = 32
+    D: Count = 32
     """keys kept of each class"""
-    T: float = 0.07
+    T: Positive = 0.07
     """temperature of the contrast"""
-    dim: int = 1024
+    dim: Count = 1024
     """length of the keys"""
     mask_empty: bool = False
     """leave the random keys out that a queue begins with, instead of contrasting with them"""
-    m: float = 0.999
+    m: ZeroToOne = 0.999
     """decay of the network that makes the keys"""
 
     @property

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
 from typing import Any
 
-from selftrain.config.options import field_types, known_field, spell
+from selftrain.config.options import field_types, spell, unknown_option
 from selftrain.errors import UserError, nearest
 from selftrain.methods.base import Method
 
@@ -120,10 +120,11 @@ def build(spelling: Spelling, methods: Mapping[str, type[Method]], regime: str) 
         option = f"write {inner.name}=VALUE" if inner.name in field_types(cls) else "it wraps no other method"
         raise UserError(f"--method: {inner.name!r} within {spelling.name}(...): {option}.")
     _check_whose(spelling, methods)
-    given = {
-        known_field(cls, key, spelling.name): build(value, methods, regime) if isinstance(value, Spelling) else value
-        for key, value in spelling.given.items()
-    }
+    given = {}
+    for key, value in spelling.given.items():
+        if key not in field_types(cls):
+            raise unknown_option(key, field_types(cls), spelling.name)
+        given[key] = build(value, methods, regime) if isinstance(value, Spelling) else value
     if "base" in field_types(cls) and "base" not in given:
         raise UserError(f"--method: {cls.name} wraps another method; write for example '{cls.name}(fixmatch)'.")
     return cls(**{**cls.regime_defaults(regime, given), **given})

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from selftrain.batch import Labeled, Unlabeled, Views
+from selftrain.config.options import NonNegative
 from selftrain.methods.base import Losses, Method, labeled_loss, labeled_views
 from selftrain.nn.network import Network
 
@@ -20,7 +21,7 @@ class Supervised(Method):
     name: ClassVar[str] = "supervised"
     reference: ClassVar[str] = "the baseline of every table: labels only"
 
-    w_strong: float = 0.0
+    w_strong: NonNegative = 0.0
     """weight of a second labeled loss, on strong views (0.1 in the paper's released fine-tuning code)"""
 
     @property

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from selftrain.batch import Labeled, Unlabeled, Views
+from selftrain.config.options import NonNegative, ZeroToOne
 from selftrain.methods.base import Losses, Method, labeled_loss, labeled_views
 from selftrain.methods.co_training import overlap
 from selftrain.methods.functional import PseudoLabels, probabilities, pseudo_cross_entropy
@@ -35,15 +36,15 @@ class TriTraining(Method):
     why_no_base: ClassVar[str] = "its heads teach each other, so no head makes labels without learning from them"
     defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {"frozen": {"tau": 0.7}}
 
-    tau: float = 0.0
+    tau: ZeroToOne = 0.0
     """confidence both of the others need in order to teach; at 0 their agreement is enough"""
-    lam: float = 1.0
+    lam: NonNegative = 1.0
     """lambda, the weight of the unlabeled losses"""
-    gamma: float = 0.01
+    gamma: NonNegative = 0.01
     """weight of the overlap of the first two heads"""
     third_labeled: bool = False
     """the third head learns from true labels, too"""
-    w_strong: float = 0.0
+    w_strong: NonNegative = 0.0
     """weight of a second labeled loss, on strong views"""
 
     @property

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from selftrain.batch import Labeled, Unlabeled, Views
+from selftrain.config.options import Positive, ZeroToOne
 from selftrain.methods.base import SelfTraining, labeled_loss, labeled_views
 from selftrain.methods.functional import PseudoLabels, cross_entropy, kl_divergence, probabilities, sharpen, threshold
 from selftrain.nn.network import Network
@@ -29,9 +30,9 @@ class UDA(SelfTraining):
         "frozen": {"tau": 0.7, "T": 0.5, "lam": 0.3},
     }
 
-    tau: float = 0.8
+    tau: ZeroToOne = 0.8
     """confidence a pseudo label needs in order to be kept, before sharpening"""
-    T: float = 0.4
+    T: Positive = 0.4
     """temperature of the target: below 1 it is sharper than the prediction"""
     tsa: Literal["off", "linear", "exp", "log"] = "off"
     """training signal annealing: labeled samples already well known are left out, less and less strictly"""

@@ -8,12 +8,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from selftrain.batch import Labeled, Unlabeled, Views
+from selftrain.config.options import AtLeast, NonNegative
 from selftrain.methods.base import Losses, Method, labeled_loss, labeled_views
 from selftrain.methods.functional import cross_entropy, kl_divergence, linear_ramp, probabilities
 from selftrain.nn.contexts import SavedRandomState
@@ -54,18 +55,18 @@ class VAT(Method):
     defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {"frozen": {"eps": 1.0}}
     remarks: ClassVar[Mapping[str, str]] = {"frozen": "the perturbation is added to the features, scaled to length"}
 
-    eps: float | None = None
+    eps: Annotated[float | None, AtLeast(0)] = None
     """length of the perturbation, in units of the network's input; none: 6 for a picture of 3 x 32 x 32, and in
     proportion to the root of the number of inputs"""
-    lam: float = 0.3
+    lam: NonNegative = 0.3
     """lambda, the weight of the smoothness"""
-    lam_entropy: float = 0.06
+    lam_entropy: NonNegative = 0.06
     """weight of the entropy of the predictions"""
-    xi: float = 0.01
+    xi: NonNegative = 0.01
     """length of the step with which the direction is searched; much smaller ones are lost to rounding"""
-    ramp: float = 0.4
+    ramp: NonNegative = 0.4
     """share of training over which lambda rises linearly from 0"""
-    w_strong: float = 0.0
+    w_strong: NonNegative = 0.0
     """weight of a second labeled loss, on strong views"""
 
     @property

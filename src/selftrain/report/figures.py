@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from selftrain.config.settings import changes_results
 from selftrain.errors import UserError, nearest
 from selftrain.files import replacing
 from selftrain.report.reading import Array, RunData, read_run
@@ -125,9 +126,6 @@ def _runs_below(folder: Path) -> list[Path]:
 
 # --- whose runs they are
 
-_FREE = ("seed", "data.path", "data.root", "data.workers", "data.check", "data.cache", "train.threads",
-         "network.save_backbone", "train.folds", "train.logger", "data.strict")  # fmt: skip
-
 
 def pick(name: str, figure: PaperFigure, runs: Sequence[RunData]) -> dict[str, dict[str, list[RunData]]]:
     """The runs of a figure by dataset and row.
@@ -162,7 +160,7 @@ def _settled(settings: Mapping[str, Any]) -> dict[str, Any]:
 
 def _cells(bench: Bench, row: Row, runs: Sequence[RunData]) -> list[RunData]:
     wanted = _settled({"method": row.method, **bench.settings, **row.settings})
-    fixed = {key: value for key, value in wanted.items() if key not in _FREE}
+    fixed = {key: value for key, value in wanted.items() if key != "seed" and changes_results(key)}
     return [
         run
         for run in runs

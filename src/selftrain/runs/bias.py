@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from selftrain.config.settings import dump_settings, read_config
+from selftrain.config.resolve import dump_settings, read_config
 from selftrain.console import Reporter
 from selftrain.data.split import Split, fold_splits, load_split, save_split, with_all_labels
 from selftrain.errors import UserError

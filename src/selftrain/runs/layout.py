@@ -17,7 +17,8 @@ from typing import Any, Literal, NamedTuple, TypedDict, cast
 import numpy as np
 from numpy.typing import NDArray
 
-from selftrain.config.settings import Settings, dump_settings, read_config
+from selftrain.config.resolve import dump_settings, read_config
+from selftrain.config.settings import Settings
 from selftrain.engine.metrics import as_json
 from selftrain.errors import UserError
 from selftrain.files import append_text, read_json, replacing, write_json, write_text

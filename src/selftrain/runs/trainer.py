@@ -23,7 +23,8 @@ from lightning_fabric import Fabric
 from torch import nn
 
 from selftrain.config.options import flatten
-from selftrain.config.settings import Settings, dump_settings, make_settings, read_config, settings_hash, with_values
+from selftrain.config.resolve import dump_settings, make_settings, read_config, with_values
+from selftrain.config.settings import Settings, changes_results, settings_hash
 from selftrain.console import Reporter
 from selftrain.data.features.extract import FeatureRows
 from selftrain.data.images import ArrayImages, Images
@@ -275,10 +276,8 @@ def _unchanged(saved: dict[str, Any], given: Mapping[str, Any], folder: Path, me
     asked, _ = settle({**saved, **given}, method)
     started = make_settings(saved["regime"], saved)
     before, now = flatten(asdict(started)), flatten(asdict(asked))
-    free = ("data.workers", "train.threads", "train.devices", "train.strategy", "train.logger", "train.folds",
-            "data.root", "data.path", "data.labels", "data.unlabeled", "data.cache")  # fmt: skip
     for name in before:
-        if before[name] != now[name] and name not in free:
+        if before[name] != now[name] and changes_results(name):
             raise UserError(
                 f"--resume: {folder} was started with {name}={before[name]}, not {now[name]}. "
                 f"Leave it out to go on, or start anew in another --out."
@@ -392,7 +391,8 @@ class _Training:
             raise UserError(f"optim.clip={settings.optim.clip}: not with train.strategy=fsdp. Take ddp, or 0.")
         mine = {**flatten(asdict(settings)), "data": self.split.hash}
         for name, value in from_first(mine).items():
-            if value != mine[name] and name not in ("data.path", "data.root", "data.labels", "data.test"):
+            # settings of train that change no result still decide when ranks wait for each other
+            if value != mine[name] and (changes_results(name) or name.startswith("train.")):
                 raise UserError(
                     f"rank {self.fabric.global_rank} has {name}={mine[name]} and rank 0 has {value}: start all ranks "
                     f"of a run with the same words and the same data."

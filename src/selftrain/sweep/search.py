@@ -19,7 +19,7 @@ from statistics import mean
 from typing import TYPE_CHECKING, Any
 
 from selftrain.config.options import flatten, spell
-from selftrain.config.settings import dump_settings
+from selftrain.config.resolve import dump_settings
 from selftrain.console import Reporter
 from selftrain.data.source import DATASETS
 from selftrain.errors import DivergedError, UserError
