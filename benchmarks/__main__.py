@@ -16,6 +16,7 @@ from pathlib import Path
 import torch
 
 from benchmarks.ratios import CLOCK, HEADING, Row
+from selftrain.engine.allocator import keep_freed_memory
 
 # Quick ones first. A group is a module of this folder with a function rows().
 GROUPS = ("start", "parts", "augment", "frozen", "observers", "features", "inputs", "engine", "memory", "ranks")
@@ -39,6 +40,7 @@ def main() -> None:
             print(Row(**values).as_markdown())
         return
     CLOCK.cpu, CLOCK.quick = options.clock == "cpu", options.quick
+    keep_freed_memory()  # as the command line does
     rows: list[Row] = []
     started = time.monotonic()
     print(HEADING)

@@ -28,8 +28,10 @@ def run(name: str) -> None:
     from benchmarks import references
     from benchmarks.engine import STRONG, parts
     from benchmarks.problems import batch_of, floor_of, frozen_problem, image_problem, passes_of
+    from selftrain.engine.allocator import keep_freed_memory
     from selftrain.engine.estimate import peak_memory
 
+    keep_freed_memory()
     before = peak_memory(torch.device("cpu"))
     if name == "frozen":
         work = frozen_problem("dst(fixmatch)").step

@@ -23,7 +23,7 @@ from selftrain.data.source import Corpus, corpus_from_arrays, load_corpus
 from selftrain.data.split import make_split
 from selftrain.data.views.stream import Stream
 from selftrain.engine.loop import Loop
-from selftrain.engine.observers import observers_of
+from selftrain.engine.observers import make_observers
 from selftrain.engine.optim import make_optimizers
 from selftrain.engine.runtime import make_fabric
 from selftrain.nn.network import Network, Task
@@ -50,9 +50,10 @@ def turn(corpus: Corpus, watched: bool, **given: Any) -> Callable[[], None]:
     loop = Loop(
         fabric=fabric, settings=settings, method=method, net=net,
         optimizers=make_optimizers(net, settings.optim, method),
-        observers=observers_of(truth, len(corpus.classes), fabric.device) if watched else [],
+        observers=make_observers(truth, len(corpus.classes), fabric.device) if watched else [],
         evaluate=lambda model: {},
     )  # fmt: skip
+    loop.prepare()
     loop.objective.train()
     batches = [stream[step] for step in range(TURN)]
 

@@ -23,7 +23,7 @@ from selftrain.data.images import ArrayImages
 from selftrain.data.views.image_views import ImageViews, ViewMaker
 from selftrain.data.views.stream import Stream
 from selftrain.engine.loop import Loop
-from selftrain.engine.observers import observers_of
+from selftrain.engine.observers import make_observers
 from selftrain.engine.optim import make_optimizers
 from selftrain.engine.runtime import make_fabric
 from selftrain.methods import make_method
@@ -121,10 +121,11 @@ def _problem(
         method=method,
         net=net,
         optimizers=make_optimizers(net, settings.optim, method),
-        observers=observers_of(truth, task.classes, fabric.device),
+        observers=make_observers(truth, task.classes, fabric.device),
         evaluate=lambda model: {},
         pool=stream.pool,
     )
+    loop.prepare()
     loop.objective.train()
     return Problem(loop, stream)
 

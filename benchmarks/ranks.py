@@ -28,7 +28,9 @@ def run(threads: int) -> None:
     import torch
 
     from benchmarks.problems import image_problem
+    from selftrain.engine.allocator import keep_freed_memory
 
+    keep_freed_memory()
     torch.set_num_threads(threads)
     problem = image_problem("fixmatch", batch=16, unlabeled_batch=112, pool=400)
     problem.step()

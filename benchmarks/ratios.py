@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import gc
 import multiprocessing
-import os
 import random
 import time
 from collections.abc import Callable, Mapping
@@ -127,7 +126,6 @@ class Apart:
 
 
 def _serve(line: Connection, make: Callable[[], Callable[[], object]], threads: int, clock: Clock) -> None:
-    os.environ["MALLOC_AS_IT_IS"] = "1"  # who sets such a variable gets no advice
     torch.set_num_threads(threads)
     work = make()
     gc.collect()

@@ -165,6 +165,7 @@ def digits_loop(
         evaluate=lambda model: {},
         pool=stream.pool,
     )
+    loop.prepare()
     loop.objective.train()
     return loop, stream, inputs[known], torch.from_numpy(target[known])
 

@@ -124,7 +124,7 @@ def test_what_srun_says(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in (("STEP_NUM_TASKS", 8), ("STEP_NUM_NODES", 2), ("PROCID", 5)):
         monkeypatch.setenv(f"SLURM_{name}", str(value))
     assert started() == (8, 2, 5, "srun")
-    with pytest.raises(UserError, match=r"train.devices=4: srun started 8 processes"):
+    with pytest.raises(UserError, match=r"`train.devices=4`: srun started 8 processes"):
         make_fabric(make_settings("scratch", {"train.devices": 4}).train)
     monkeypatch.setenv("SLURM_STEP_NUM_NODES", "3")
     with pytest.raises(UserError, match="8 processes on 3 nodes"):

@@ -25,8 +25,10 @@ def test_durations_are_in_plain_words(seconds: float, words: str) -> None:
 
 
 def test_words() -> None:
-    assert in_words(1000, 0.25, 1.23e9) == "the other 1,000 steps: about 4 minutes, 1.2 GB of memory (4 steps a second)"
-    assert "2 seconds a step" in in_words(10, 2.0, 1e9)
+    assert (
+        in_words(1000, 0.25, 1.23e9) == "remaining 1,000 steps: about 4 minutes, 1.2 GB of memory (4 steps per second)"
+    )
+    assert "2 seconds per step" in in_words(10, 2.0, 1e9)
 
 
 def test_it_is_said_once_after_the_first_steps(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,7 +41,7 @@ def test_it_is_said_once_after_the_first_steps(monkeypatch: pytest.MonkeyPatch) 
         look(step)
     assert len(said) == 1
     first = estimate.WARM_UP + estimate.STEPS
-    assert said[0].startswith(f"the other {1000 - first} steps: about 98 seconds")
+    assert said[0].startswith(f"remaining {1000 - first} steps: about 98 seconds")
 
 
 def test_slow_steps_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,9 @@ import torch
 from torch import nn
 
 from selftrain.engine import runtime
+from selftrain.engine.allocator import keep_freed_memory
 from selftrain.engine.optim import lr_factor
-from selftrain.engine.runtime import compile_networks, keep_memory
+from selftrain.engine.runtime import compile_networks
 from selftrain.methods import make_method
 from selftrain.methods.dst import DST
 from selftrain.nn.layers import apply_in_one_pass, mlp_head
@@ -85,7 +86,7 @@ def test_batches_together_are_as_one_by_one(layers: int) -> None:
 
 def test_the_allocator_is_left_alone_where_the_user_has_set_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "100000")
-    assert not keep_memory()
+    assert not keep_freed_memory()
 
 
 def test_a_network_that_cannot_be_compiled_trains_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,7 +98,8 @@ def test_a_network_that_cannot_be_compiled_trains_as_it_is(monkeypatch: pytest.M
     said: list[str] = []
     assert not compile_networks(net, said.append)
     assert said == [
-        "train.compile=true: torch.compile does not work here (no working C++ compiler). Training goes on without it."
+        "`train.compile=True`: torch.compile does not work here (no working C++ compiler). "
+        "Training continues without it."
     ]
 
 

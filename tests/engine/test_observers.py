@@ -23,7 +23,7 @@ from selftrain.engine.observers import (
     OtherHeads,
     PseudoLabelChurn,
     PseudoLabelQuality,
-    observers_of,
+    make_observers,
 )
 from selftrain.methods import Losses, make_method
 from selftrain.methods.functional import PseudoLabels
@@ -128,7 +128,7 @@ def test_heads_by_hand() -> None:
 def watched(text: str, steps: int = 6, **options: Any) -> tuple[Any, Any]:
     loop, stream, *_ = digits_loop(make_method(text, "scratch"), steps=steps, **options)
     truth = torch.arange(200) % 10
-    loop.observers = observers_of(truth, 10, CPU)
+    loop.observers = make_observers(truth, 10, CPU)
     return loop, stream
 
 
@@ -272,5 +272,5 @@ def test_answers() -> None:
 
 
 def test_observers_keep_their_protocol() -> None:
-    watching: list[Observer] = observers_of(torch.zeros(5, dtype=torch.int64), 3, CPU)
+    watching: list[Observer] = make_observers(torch.zeros(5, dtype=torch.int64), 3, CPU)
     assert len({type(observer) for observer in watching}) == len(watching)

@@ -13,7 +13,7 @@ import torch
 from torch import distributed
 
 from selftrain.batch import Unlabeled
-from selftrain.engine.observers import observers_of
+from selftrain.engine.observers import make_observers
 from selftrain.methods import Losses
 from selftrain.methods.functional import PseudoLabels
 
@@ -22,7 +22,7 @@ def watch(mine: slice, file: Path) -> list[dict[str, Any]]:
     """Readings of two stretches of steps, the second one interrupted, saved by the first rank and taken up by all."""
     rng = np.random.default_rng(0)
     truth = torch.from_numpy(rng.integers(-1, 4, 50))
-    watching = observers_of(truth, 4, torch.device("cpu"))
+    watching = make_observers(truth, 4, torch.device("cpu"))
     rows = []
     for _ in range(2):
         for step in range(12):
@@ -39,7 +39,7 @@ def watch(mine: slice, file: Path) -> list[dict[str, Any]]:
                     torch.save(states, file)
                 if distributed.is_initialized():
                     distributed.barrier()
-                watching = observers_of(truth, 4, torch.device("cpu"))
+                watching = make_observers(truth, 4, torch.device("cpu"))
                 for observer, state in zip(watching, torch.load(file, weights_only=True), strict=True):
                     observer.load_state_dict(state)
         row: dict[str, Any] = {}

@@ -162,7 +162,7 @@ def test_tensorboard_has_the_rows(data: Path, tmp_path: Path) -> None:
 def test_a_logger_that_is_missing_is_named(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loggers, "find_spec", lambda name: None)
     for kind in ("wandb", "tensorboard"):
-        with pytest.raises(UserError, match=rf"train.logger={kind}: .*pip install 'selftrain\[{kind}\]'"):
+        with pytest.raises(UserError, match=rf"`train.logger={kind}`: .*pip install 'selftrain\[{kind}\]'"):
             quick(data, tmp_path / "run", labels_per_class=2, settings={"train.logger": kind})
     assert not (tmp_path / "run").exists()
     with pytest.raises(UserError, match=r"train\.logger=tensorbord: expected one of none, tensorboard, wandb"):
@@ -205,7 +205,7 @@ def test_wandb_without_a_login(data: Path, tmp_path: Path, monkeypatch: pytest.M
     stand = types.SimpleNamespace(init=init, errors=types.SimpleNamespace(Error=Error))
     monkeypatch.setitem(sys.modules, "wandb", stand)
     monkeypatch.setattr(loggers, "find_spec", lambda name: True)
-    with pytest.raises(UserError, match=r"train\.logger=wandb: No API key configured\. Log in .*--resume"):
+    with pytest.raises(UserError, match=r"`train\.logger=wandb`: No API key configured\. Log in .*`resume=True`"):
         quick(data, tmp_path / "run", labels_per_class=2, settings={"train.logger": "wandb"})
     stand.init = lambda **_: types.SimpleNamespace(log=lambda numbers, step: None, finish=lambda: None)
     assert selftrain.train(out=tmp_path / "run", resume=True, quiet=True).results["steps"] == 8

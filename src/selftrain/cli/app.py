@@ -21,6 +21,7 @@ from rich.markup import escape
 
 from selftrain.cli.errors import translator_of
 from selftrain.cli.launch import end_with_launcher, launch
+from selftrain.engine.allocator import keep_freed_memory
 from selftrain.errors import UserError
 
 app = typer.Typer(
@@ -580,6 +581,7 @@ def _print_measures(measures: dict[str, Any], where: str | None) -> None:
 def main() -> None:
     """Run the command line; errors that the user can put right take one line and exit code 2."""
     end_with_launcher()
+    keep_freed_memory()
     try:
         app()
     except UserError as error:

@@ -1,4 +1,4 @@
-"""The only training loop, and what stands around it: runtime, optimiser, observers, checkpoints.
+"""The training loop, with its runtime, optimiser, observers, evaluation and checkpoints.
 
-Knows nothing of any method's name.
+Knows nothing of any method's name, of datasets or of run folders.
 """

@@ -1,4 +1,4 @@
-"""A run's state on disk: written atomically, read back without executing code.
+"""Checkpoints: the state of a run in a file, written atomically and read without executing code.
 
 Knows nothing of what the state means.
 """
@@ -13,37 +13,40 @@ import torch
 
 from selftrain.errors import UserError
 from selftrain.files import replacing
+from selftrain.text import first_line
 
 LAST = "last.pt"
 
 
 def save_checkpoint(folder: Path, state: dict[str, Any]) -> Path:
+    """Write the state to ``folder`` and return the file's path."""
     with replacing(folder / LAST) as temporary:
         try:
             torch.save(state, temporary)
-        except RuntimeError:  # what torch makes of a full disk
+        except RuntimeError:  # torch's error for a full disk
             free = shutil.disk_usage(folder).free / 1e6
             raise UserError(
-                f"{folder / LAST}: cannot be written ({free:,.1f} MB are free on that disk). Make room, then go "
-                f"on with --resume."
+                f"{folder / LAST}: cannot be written ({free:,.1f} MB are free on that disk). Free some space, then "
+                f"pass `resume=True` to resume the run."
             ) from None
     return folder / LAST
 
 
 def load_checkpoint(folder: Path) -> dict[str, Any] | None:
-    """The newest state, or None where none was written yet."""
+    """Return the newest state, or None if none has been written yet."""
     path = folder / LAST
     if not path.exists():
         return None
     try:
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-    except Exception as error:  # a damaged file makes torch raise nearly anything
+    except Exception as error:  # torch raises almost any type for a damaged file
         raise not_a_checkpoint(folder, error) from None
     return state
 
 
 def not_a_checkpoint(folder: Path, error: Exception) -> UserError:
-    reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+    """Return the error for a checkpoint that is damaged or belongs to another run."""
     return UserError(
-        f"{folder / LAST}: not a checkpoint of this run ({reason}). Delete the file to start the run anew."
+        f"{folder / LAST}: not a checkpoint of this run ({first_line(error)}). Delete the file to start the run again "
+        f"from its first step."
     )

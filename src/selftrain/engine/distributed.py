@@ -1,6 +1,6 @@
-"""The processes of one run: how many were started, agreeing to stop, failing with one message.
+"""The processes of one run: how many were started, how they agree to stop, and how they fail with one message.
 
-Knows nothing of methods or files.
+Knows nothing of methods or files. Exchanging tensors is in ``nn/collectives.py``.
 """
 
 from __future__ import annotations
@@ -18,6 +18,11 @@ from torch import distributed
 from selftrain.errors import UserError
 from selftrain.nn.collectives import rank, ranks
 
+LOST_CONTACT = ("gloo", "Gloo", "NCCL", "Connection closed", "Connection reset", "Broken pipe")
+"""words in torch's errors that say another process is gone"""
+
+_calls = itertools.count()  # the same on every rank
+
 
 class Started(NamedTuple):
     """The processes that were started for this run, as one of them sees it."""
@@ -29,7 +34,7 @@ class Started(NamedTuple):
 
 
 def started() -> Started:
-    """What ``torchrun`` or ``srun`` says."""
+    """Return the processes that ``torchrun`` or ``srun`` started, from their environment variables."""
     env = os.environ
     if "TORCHELASTIC_RUN_ID" in env:
         nodes = int(env.get("GROUP_WORLD_SIZE", 1))
@@ -41,56 +46,54 @@ def started() -> Started:
 
 
 class Vote:
-    """Whether any rank wishes something. All ranks learn of it at the same step; they ask each other about once a
-    second, because to ask is to wait for the device."""
+    """Whether any rank requests something, such as to stop. All ranks get the answer at the same step.
+
+    They exchange their requests about once per second, because an exchange waits for the device.
+    """
 
     def __init__(self, device: torch.device) -> None:
-        self.device, self.every, self.left, self.asked = device, 1, 1, time.monotonic()
+        self.device = device
+        self.every, self.left = 1, 1  # steps between two exchanges, and until the next one
+        self.last = time.monotonic()
 
-    def any(self, wish: bool) -> bool:
-        """Call it once a step on every rank. A single rank has its wish at once."""
+    def any(self, request: bool) -> bool:
+        """Call it once per step on every rank. A single rank gets its own request back."""
         if ranks() == 1:
-            return wish
+            return request
         self.left -= 1
         if self.left:
             return False
-        answer = torch.tensor([float(wish), time.monotonic() - self.asked], device=self.device)
+        answer = torch.tensor([float(request), time.monotonic() - self.last], device=self.device)
         distributed.all_reduce(answer, op=distributed.ReduceOp.MAX)
-        wished, seconds = answer.tolist()
+        requested, seconds = answer.tolist()
         self.every = max(1, min(2 * self.every, int(self.every / max(seconds, 1e-3))))
-        self.left, self.asked = self.every, time.monotonic()
-        return bool(wished)
+        self.left, self.last = self.every, time.monotonic()
+        return bool(requested)
 
 
 @contextmanager
 def failing_together() -> Iterator[None]:
-    """Inside, what goes wrong on several ranks is told by the first that noticed; the others end without a word."""
+    """Inside, the first rank that fails raises its error; the other ranks end silently."""
     call = next(_calls)
     try:
         yield
     except Exception as error:
-        if ranks() == 1:  # or the ranks have not met yet: then all have read the same words, and found the same fault
+        if ranks() == 1:  # or the ranks are not connected yet: then all have the same arguments and the same error
             if started().rank > 0:
                 raise SystemExit(2) from None
             raise
         if not _first_to_fail(call):
             raise SystemExit(2) from None
-        if isinstance(error, RuntimeError) and any(sign in str(error) for sign in LOST):
+        if isinstance(error, RuntimeError) and any(sign in str(error) for sign in LOST_CONTACT):
             raise UserError(
-                f"rank {rank()} has lost touch with another process of this run, which must have ended. The run can go "
-                f"on from its last checkpoint with --resume."
+                f"rank {rank()} lost contact with another process of this run, which must have ended. Pass "
+                f"`resume=True` to resume the run from its last checkpoint."
             ) from None
         raise
-
-
-LOST = ("gloo", "Gloo", "NCCL", "Connection closed", "Connection reset", "Broken pipe")
-
-
-_calls = itertools.count()  # the same on every rank
 
 
 def _first_to_fail(call: int) -> bool:
     try:
         return distributed.distributed_c10d._get_default_store().add(f"selftrain/failed/{call}", 1) == 1
-    except RuntimeError:  # the store is gone, and nobody can tell: better twice than not at all
+    except RuntimeError:  # the store is gone; an error told twice is better than one never told
         return True

@@ -1,6 +1,6 @@
-"""A classifier over a set of pictures: probabilities, counts of right and wrong, or what it says of each picture.
+"""Run a classifier over a set of images: probabilities, counts of correct predictions, or predictions per image.
 
-Knows nothing of training or of where the pictures come from.
+Knows nothing of training or of where the images come from.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from selftrain.nn.contexts import evaluating
 
 
 def probabilities(model: nn.Module, batches: Iterable[Tensor], device: torch.device) -> Iterator[Tensor]:
-    """softmax of the model's logits, batch by batch."""
+    """Yield the softmax of the model's logits, batch by batch."""
     for batch in batches:
         with torch.inference_mode(), evaluating(model):
             p = torch.softmax(model(batch.to(device, non_blocking=True)).float(), dim=1)
@@ -25,16 +25,16 @@ def probabilities(model: nn.Module, batches: Iterable[Tensor], device: torch.dev
 
 
 class Tally(NamedTuple):
-    """What a classifier does on labeled pictures, counted."""
+    """Counts of a classifier's predictions on labeled images."""
 
     confusion: np.ndarray
-    """(K, K) true classes by row, predicted ones by column"""
+    """(K, K): true classes by row, predicted classes by column"""
     bins: np.ndarray
-    """(15, 3) pictures, sum of confidences, right ones, by confidence: 0 to 1/15, to 2/15, ..."""
+    """(15, 3): number of images, sum of confidences, number correct, per bin of confidence: 0 to 1/15, to 2/15, ..."""
 
 
 def tally(model: nn.Module, batches: Iterable[Tensor], labels: np.ndarray, classes: int, device: torch.device) -> Tally:
-    """Counts over a set, added up on the device; labels of -1 are passed over."""
+    """Count predictions over a set, on the device; images with label -1 are skipped."""
     truth = torch.from_numpy(labels).to(device)
     counts = torch.zeros(classes * classes, dtype=torch.int64, device=device)
     bins = torch.zeros(3, BINS, dtype=torch.float64, device=device if device.type != "mps" else "cpu")
@@ -54,12 +54,12 @@ def tally(model: nn.Module, batches: Iterable[Tensor], labels: np.ndarray, class
 def confusion_matrix(
     model: nn.Module, batches: Iterable[Tensor], labels: np.ndarray, classes: int, device: torch.device
 ) -> np.ndarray:
-    """Counts of (true, predicted) classes; labels of -1 are passed over."""
+    """Count (true, predicted) classes; images with label -1 are skipped."""
     return tally(model, batches, labels, classes, device).confusion
 
 
 def answers(model: nn.Module, batches: Iterable[Tensor], device: torch.device) -> dict[str, np.ndarray]:
-    """Of each picture: the class ``predicted``, the ``confidence`` in it (float16), and the ``runner_up``."""
+    """Return the ``predicted`` class per image, the ``confidence`` in it (float16), and the ``runner_up``."""
     parts: dict[str, list[np.ndarray]] = {"predicted": [], "confidence": [], "runner_up": []}
     for p in probabilities(model, batches, device):
         first = p.argmax(dim=1)
@@ -72,7 +72,7 @@ def answers(model: nn.Module, batches: Iterable[Tensor], device: torch.device) -
 def heads_answers(
     psi: nn.Module, heads: Mapping[str, nn.Module], batches: Iterable[Tensor], device: torch.device
 ) -> dict[str, np.ndarray]:
-    """The class that each of several heads on one psi predicts for each picture."""
+    """Return the class that each of several heads on one psi predicts per image."""
     parts: dict[str, list[np.ndarray]] = {name: [] for name in heads}
     everything = nn.ModuleList([psi, *heads.values()])
     for batch in batches:

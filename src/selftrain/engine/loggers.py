@@ -1,6 +1,6 @@
-"""The rows of ``metrics.jsonl`` as curves in TensorBoard or Weights & Biases.
+"""Send the rows of ``metrics.jsonl`` to TensorBoard or Weights & Biases.
 
-Knows nothing of what the figures mean.
+Knows nothing of what the numbers mean.
 """
 
 from __future__ import annotations
@@ -9,75 +9,94 @@ import hashlib
 from collections.abc import Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from selftrain.errors import UserError
 
 
+class Backend(Protocol):
+    """The methods of Fabric's loggers that are used here."""
+
+    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None: ...
+
+    def save(self) -> None: ...
+
+    def finalize(self, status: str) -> None: ...
+
+
 def check_logger(kind: str) -> None:
-    """A UserError that names the extra where a logger is not installed: better now than after the first evaluation."""
+    """Raise a UserError that names the extra if a logger is not installed, before any work is done."""
     if kind != "none" and find_spec(kind) is None:
         raise UserError(
-            f"train.logger={kind}: {kind} is not installed. Install it with pip install 'selftrain[{kind}]'."
+            f"`train.logger={kind}`: {kind} is not installed. Install it with pip install 'selftrain[{kind}]'."
         )
 
 
+def open_logger(kind: str, folder: Path, classes: Sequence[str], step: int = 0, config: Any = None) -> RowLogger:
+    """Open the logger that ``train.logger`` names and return it.
+
+    ``step`` is the step at which a run is resumed. ``config`` is stored with a run of Weights & Biases.
+    """
+    if kind == "tensorboard":
+        from lightning_fabric.loggers.tensorboard import TensorBoardLogger
+
+        # Rows that a killed run logged after its last checkpoint are purged, because they are logged again.
+        purge_step = step + 1 if step else None
+        return RowLogger(TensorBoardLogger(folder, name="tensorboard", version="", purge_step=purge_step), classes)
+    if kind == "wandb":
+        return RowLogger(WandbBackend(_start_wandb_run(folder, config)), classes)
+    return RowLogger(None, classes)
+
+
 class RowLogger:
-    """Writes each row as scalars; nothing at all if its kind is ``none``."""
+    """Logs each row as scalars; without a backend it logs nothing."""
 
-    def __init__(self, kind: str, folder: Path, classes: Sequence[str], step: int = 0, config: Any = None):
-        self.logger: Any = None
+    def __init__(self, backend: Backend | None, classes: Sequence[str]):
+        self.backend = backend
         self.classes = classes
-        if kind == "tensorboard":
-            from lightning_fabric.loggers.tensorboard import TensorBoardLogger
-
-            # what a run wrote after its last checkpoint and before it was killed is purged: it comes again
-            self.logger = TensorBoardLogger(
-                folder, name="tensorboard", version="", purge_step=step + 1 if step else None
-            )
-        elif kind == "wandb":
-            self.logger = WandbLogger(folder, config)
 
     def log(self, row: dict[str, Any]) -> None:
-        if self.logger is not None:
-            self.logger.log_metrics(scalars(row, self.classes), step=row["step"])
-            self.logger.save()
+        if self.backend is not None:
+            self.backend.log_metrics(scalars(row, self.classes), step=row["step"])
+            self.backend.save()
 
     def close(self) -> None:
-        if self.logger is not None:
-            self.logger.finalize("success")
+        if self.backend is not None:
+            self.backend.finalize("success")
 
 
-class WandbLogger:
-    """A run of Weights & Biases, with the same methods as Fabric's loggers."""
+class WandbBackend:
+    """A run of Weights & Biases, with the methods of Fabric's loggers."""
 
-    def __init__(self, folder: Path, config: Any):
-        import wandb
+    def __init__(self, run: Any):
+        self.run = run
 
-        place = str(folder.resolve())
-        ident = hashlib.sha256(place.encode("utf-8", "replace")).hexdigest()[:16]  # the same when it is resumed
-        try:
-            self.run = wandb.init(
-                project="selftrain", name=folder.name, dir=place, id=ident, resume="allow", config=config
-            )
-        except wandb.errors.Error as error:
-            raise UserError(
-                f"train.logger=wandb: {' '.join(str(error).split())} Log in with 'wandb login', or set "
-                f"WANDB_MODE=offline; then go on with --resume."
-            ) from None
-
-    def log_metrics(self, numbers: dict[str, float], step: int) -> None:
-        self.run.log(numbers, step=step)
+    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+        self.run.log(metrics, step=step)
 
     def save(self) -> None:
-        """It sends what it has by itself."""
+        """Do nothing: the client uploads by itself."""
 
     def finalize(self, status: str) -> None:
         self.run.finish()
 
 
+def _start_wandb_run(folder: Path, config: Any) -> Any:
+    import wandb
+
+    place = str(folder.resolve())
+    ident = hashlib.sha256(place.encode("utf-8", "replace")).hexdigest()[:16]  # the same when the run is resumed
+    try:
+        return wandb.init(project="selftrain", name=folder.name, dir=place, id=ident, resume="allow", config=config)
+    except wandb.errors.Error as error:
+        raise UserError(
+            f"`train.logger=wandb`: {' '.join(str(error).split())} Log in with 'wandb login', or set "
+            f"WANDB_MODE=offline; then pass `resume=True` to resume the run."
+        ) from None
+
+
 def scalars(row: dict[str, Any], classes: Sequence[str]) -> dict[str, float]:
-    """The numbers of a row; those of ``per_class`` one by one, with the name of the class."""
+    """Return the numbers of a row; those of ``per_class`` get a name each, with the name of the class."""
     numbers = {name: value for name, value in row.items() if name != "step"}
     numbers |= {f"per_class/{name}": value for name, value in zip(classes, row.get("per_class") or (), strict=False)}
     return {name: float(value) for name, value in numbers.items() if isinstance(value, (int, float))}

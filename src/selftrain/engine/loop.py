@@ -1,6 +1,6 @@
-"""The training loop: one call of the objective a turn, and nothing that depends on the method's name.
+"""The training loop: one call of the objective per turn, and nothing that depends on the method's name.
 
-Knows nothing of data files, run folders or consoles; what it needs is handed to it.
+Knows nothing of data files, run folders or consoles; its caller passes in what it needs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from selftrain.config.settings import OptimSettings, Settings
 from selftrain.engine.distributed import Vote
 from selftrain.engine.observers import Observer
 from selftrain.engine.optim import lr_factor, set_lr
-from selftrain.engine.sharding import optimizer_shared_out, sharded_names, shared_out, whole
+from selftrain.engine.sharding import optimizer_sharded_like, sharded_like, sharded_names, whole
 from selftrain.errors import DivergedError
 from selftrain.methods.base import Losses, Method
 from selftrain.nn.average import Average
@@ -31,12 +31,13 @@ from selftrain.nn.norms import SharedBatchNorm, running_statistics
 
 
 class Objective(nn.Module):
-    """A method's objective over its network: the module that is wrapped for several devices, never the backbone."""
+    """A method's objective with its network: the module that DDP wraps, so that the backbone stays unwrapped."""
 
     def __init__(self, method: Method, net: Network):
         super().__init__()
         self.method, self.net = method, net
-        self._ddp_params_and_buffers_to_ignore: Any = sharded_names(self)  # DDP asks for it; FSDP sees to those
+        # DDP reads this attribute and leaves these parameters to FSDP.
+        self._ddp_params_and_buffers_to_ignore: Any = sharded_names(self)
 
     def forward(self, labeled: Labeled, unlabeled: Unlabeled, turn: str) -> Losses:
         return self.method.objective(self.net, labeled, unlabeled, turn)
@@ -44,7 +45,10 @@ class Objective(nn.Module):
 
 @dataclass
 class Loop:
-    """A run in memory. ``state_dict`` holds all of it, so that a killed run goes on as if nothing had happened."""
+    """A run in memory; call ``prepare`` once before anything else.
+
+    ``state_dict`` holds all of the run, so that a killed run resumes as if it had not been interrupted.
+    """
 
     fabric: Fabric
     settings: Settings
@@ -54,18 +58,22 @@ class Loop:
     observers: Sequence[Observer]
     evaluate: Callable[[nn.Module], dict[str, Any]]
     pool: Callable[[int], Iterable[Unlabeled]] = lambda t: ()
-    """the unlabeled set in order, batch by batch, for methods that survey it before step t"""
+    """returns the unlabeled set in order, batch by batch, for methods that survey it before step t"""
     on_row: Callable[[dict[str, Any]], None] = lambda row: None
-    """called with each evaluation's row"""
+    """called with the row of each evaluation"""
     on_checkpoint: Callable[[dict[str, Any]], None] = lambda state: None
     on_progress: Callable[[int], None] = lambda step: None
     stopping: bool = False
-    """set it to end the run after the current step, with a checkpoint"""
+    """set it to write a checkpoint and stop after the current step"""
     step: int = 0
     seconds: float = 0.0
     rows: list[dict[str, Any]] = field(default_factory=list)
+    objective: nn.Module = field(init=False)
+    _source: nn.Module = field(init=False)
+    _shares_norm: bool = field(init=False)
 
-    def __post_init__(self) -> None:
+    def prepare(self) -> None:
+        """Move the network and the optimisers to the device, and add the weight average to the network."""
         self.objective, *self.optimizers = self.fabric.setup(Objective(self.method, self.net), *self.optimizers)
         self._source = self.method.predictor(self.net)
         add_average(self.net, self.method, self.settings.optim)
@@ -75,12 +83,12 @@ class Loop:
 
     @property
     def predictor(self) -> nn.Module:
-        """What is evaluated and saved."""
+        """The module that is evaluated and saved."""
         return self.net.part("average", Average).module if "average" in self.net.parts else self._source
 
     @property
     def steps(self) -> int:
-        """Of all rounds."""
+        """The number of steps of all rounds."""
         return self.settings.train.steps * self.method.rounds
 
     def run(self, batches: Iterator[tuple[Labeled, Unlabeled]]) -> None:
@@ -97,7 +105,7 @@ class Loop:
             last, stopping = self.step == self.steps, vote.any(self.stopping)
             if self.step % eval_every == 0 or last:
                 self.seconds = time.monotonic() - started
-                self._row()
+                self._evaluate()
             if self.step % checkpoint_every == 0 or last or stopping:
                 self.seconds = time.monotonic() - started
                 self.on_checkpoint(self.state_dict())
@@ -106,6 +114,7 @@ class Loop:
         self.seconds = time.monotonic() - started
 
     def take_step(self, labeled: Labeled, unlabeled: Unlabeled) -> None:
+        """Train on one batch: survey or restart when due, then each turn's loss, backward pass and update."""
         settings, net, method, steps = self.settings, self.net, self.method, self.settings.train.steps
         round_, t = divmod(self.step, steps)
         seed_step(settings.seed, self.step, self.fabric.global_rank, self.fabric.device)
@@ -139,7 +148,8 @@ class Loop:
             observer.on_step(losses._replace(terms=terms), unlabeled)
         self.step += 1
 
-    def _row(self) -> None:
+    def _evaluate(self) -> None:
+        """Add a row with what the observers saw and how the predictor scores."""
         row: dict[str, Any] = {"step": self.step, "seconds": round(self.seconds, 3)}
         row["lr"] = self.settings.optim.lr * lr_factor(
             self.settings.optim, (self.step - 1) % self.settings.train.steps, self.settings.train.steps
@@ -149,14 +159,15 @@ class Loop:
         if not math.isfinite(row.get("loss", 0.0)):
             raise DivergedError(
                 f"the loss is not finite at step {self.step} ({row['loss']}): lower the learning rate "
-                f"(--set optim.lr={self.settings.optim.lr / 3:.2g}) or clip gradients (--set optim.clip=5)"
-                + (", or bound the worst case (--set method.ce_cap=20)." if "loss_worst" in row else ".")
+                f"(`optim.lr={self.settings.optim.lr / 3:.2g}`) or clip gradients (`optim.clip=5`)"
+                + (", or bound the worst case (`method.ce_cap=20`)." if "loss_worst" in row else ".")
             )
         row |= self.evaluate(self.predictor)
         self.rows.append(row)
         self.on_row(row)
 
     def state_dict(self) -> dict[str, Any]:
+        """Return the whole state, with sharded tensors gathered; every rank must call it."""
         return {
             "step": self.step,
             "seconds": self.seconds,
@@ -168,21 +179,21 @@ class Loop:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.step, self.seconds, self.rows = state["step"], state["seconds"], state["rows"]
-        self.net.load_state_dict(shared_out(state["net"], self.net.state_dict()))
+        self.net.load_state_dict(sharded_like(state["net"], self.net.state_dict()))
         for optimizer, saved in zip(self.optimizers, state["optimizers"], strict=True):
-            optimizer.load_state_dict(optimizer_shared_out(saved, optimizer))
+            optimizer.load_state_dict(optimizer_sharded_like(saved, optimizer))
         for observer, saved in zip(self.observers, state["observers"], strict=True):
             observer.load_state_dict(saved)
 
 
 def add_average(net: Network, method: Method, optim: OptimSettings) -> None:
-    """A weight average of what is evaluated, beside it, where one is wanted and not there yet."""
+    """Add a weight average of the predictor to the network if the settings ask for one and it has none yet."""
     if optim.ema and not method.averaged and "average" not in net.parts:
         net.parts["average"] = Average(method.predictor(net), optim.ema, optim.ema_buffers).to(net.step.device)
 
 
 def seed_step(seed: int, step: int, rank: int, device: torch.device) -> None:
-    """Dropout and its like depend on (seed, step, rank) alone: no generator state to save, none to lose."""
+    """Seed torch from (seed, step, rank), so that dropout and the like need no generator state in a checkpoint."""
     mixed = ((seed * 1_000_003 + step) * 1_000_003 + rank) & 0x7FFF_FFFF_FFFF_FFFF
     torch.default_generator.manual_seed(mixed)
     if device.type == "cuda":

@@ -1,6 +1,6 @@
-"""What counts say: of a confusion matrix, of pseudo labels, of confidence against accuracy.
+"""Measures from counts: a confusion matrix, pseudo labels, confidence against accuracy.
 
-Knows nothing of models or files: counts in, plain numbers out (None where a figure can't be known).
+Knows nothing of models or files: counts in, plain numbers out (None where a value cannot be known).
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from selftrain.errors import UserError
 
 
 def summarise(confusion: np.ndarray) -> dict[str, Any]:
-    """Measures of a (K, K) matrix that counts true classes by row and predicted ones by column."""
+    """Return the measures of a (K, K) matrix of counts: true classes by row, predicted classes by column."""
     confusion = np.asarray(confusion, dtype=np.float64)
     support = confusion.sum(axis=1)
     if support.sum() == 0:
@@ -42,9 +42,10 @@ def summarise(confusion: np.ndarray) -> dict[str, Any]:
 
 
 def imbalance_ratio(confusion: np.ndarray) -> float:
-    """I = max_c N(c) / min_c N(c), N(c) the predictions of class c on a class-balanced set; infinite if one is 0.
+    """Return I = max_c N(c) / min_c N(c), where N(c) counts predictions of class c on a class-balanced set.
 
-    Classes weigh the same however many samples each has; a class without samples has no say in it.
+    It is infinite if a class is never predicted. Every class with samples has the same weight; classes without samples
+    are left out.
     """
     confusion = np.asarray(confusion, dtype=np.float64)
     support = confusion.sum(axis=1)
@@ -54,7 +55,7 @@ def imbalance_ratio(confusion: np.ndarray) -> float:
 
 
 def triples(confusion: np.ndarray) -> list[list[int]]:
-    """``[true, predicted, count]`` of every cell that is not 0, row by row."""
+    """Return ``[true, predicted, count]`` for every nonzero cell, row by row."""
     rows, columns = np.nonzero(confusion)
     return np.stack([rows, columns, np.asarray(confusion)[rows, columns]], axis=1).astype(int).tolist()
 
@@ -63,9 +64,9 @@ BINS = 15
 
 
 def calibration(bins: np.ndarray) -> dict[str, Any]:
-    """Of (bins, 3) counts, sums of confidence and numbers of right predictions, bin by bin of confidence:
+    """Return ``calibration`` and ``ece`` from an array (bins, 3): count, sum of confidences, number correct per bin.
 
-    ``calibration``, a list of ``[count, mean confidence, accuracy]`` (None where a bin is empty), and ``ece``, the
+    ``calibration`` is a list of ``[count, mean confidence, accuracy]`` (None where a bin is empty); ``ece`` is the
     expected calibration error sum_b n_b/n |accuracy_b - confidence_b|.
     """
     bins = np.asarray(bins, dtype=np.float64)
@@ -79,39 +80,39 @@ def calibration(bins: np.ndarray) -> dict[str, Any]:
 
 
 def pseudo_label_measures(seen: Any, kept: Any, right: Any) -> dict[str, Any]:
-    """Quantity (kept / seen) and quality (right / kept) of pseudo labels from their counts by true class.
+    """Return quantity (kept / seen) and quality (right / kept) of pseudo labels from their counts per true class.
 
-    Overall, of each class, and on the worst classes: those of which the smallest share was seen with a label that is
-    kept and right. A class of which none was seen (or, for its quality, none kept) has no figure.
+    Overall, per class, and on the worst classes: those with the smallest share of samples whose label is kept and
+    right. The value is None for a class without samples seen (or, for its quality, without labels kept).
     """
     if seen is None or kept is None or right is None:
         raise UserError(
-            "pseudo labels: there are no counts by true class, for the classes of these images are unknown."
+            "pseudo labels: there are no counts per true class, because the true classes of these images are unknown."
         )
     counts = np.array([seen, kept, right], dtype=np.float64)
     present = counts[0] > 0
     order = np.flatnonzero(present)[np.argsort(counts[2, present] / counts[0, present], kind="stable")]
 
-    def figures(rows: np.ndarray, suffix: str = "") -> dict[str, float | None]:
+    def measures(rows: np.ndarray, suffix: str = "") -> dict[str, float | None]:
         n_seen, n_kept, n_right = counts[:, rows].sum(axis=1).tolist()
         return {
             f"quantity{suffix}": n_kept / n_seen if n_seen else None,
             f"quality{suffix}": n_right / n_kept if n_kept else None,
         }
 
-    one_by_one = [figures(np.array([k])) for k in range(counts.shape[1])]
+    one_by_one = [measures(np.array([k])) for k in range(counts.shape[1])]
     return {
-        **figures(order),
+        **measures(order),
         "quantity_per_class": [one["quantity"] for one in one_by_one],
         "quality_per_class": [one["quality"] for one in one_by_one],
-        **figures(order[:10], "_worst10"),
-        **figures(order[:20], "_worst20"),
-        **figures(order[: max(1, math.ceil(0.2 * len(order)))], "_worst20_percent"),
+        **measures(order[:10], "_worst10"),
+        **measures(order[:20], "_worst20"),
+        **measures(order[: max(1, math.ceil(0.2 * len(order)))], "_worst20_percent"),
     }
 
 
 def as_json(value: Any) -> Any:
-    """The same with what JSON has no word for replaced: infinity by the text "inf", NaN by null."""
+    """Return the value with numbers that JSON lacks replaced: infinity by the text "inf", NaN by null."""
     if isinstance(value, dict):
         return {key: as_json(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):

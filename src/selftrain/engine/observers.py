@@ -1,8 +1,8 @@
-"""What watches a run: averages of the losses, pseudo labels against hidden truth, how they change, how heads differ.
+"""Observers of a run: mean losses, quality and changes of pseudo labels, agreement of the heads.
 
-Observers read and never change training. They add up on the device and are read out at evaluations only: no host sync
-in the hot loop. Hidden truth lives here and nowhere else. Reading, and saving their state, sums over all ranks, so all
-ranks do it together.
+They read and never change training, and know nothing of any method's name. They add up on the device and are read at
+evaluations only: no host sync in the hot loop. The hidden true labels are held here and nowhere else. Reading an
+observer or its state sums over all ranks, so every rank must do it.
 """
 
 from __future__ import annotations
@@ -19,19 +19,21 @@ from selftrain.nn.collectives import all_rows, all_sum, rank, ranks
 
 
 class Observer(Protocol):
+    """Sees every step; reports at evaluations."""
+
     def on_step(self, losses: Losses, unlabeled: Unlabeled) -> None:
-        """Take note of one step, on the device."""
+        """Record one step, on the device."""
 
     def read(self) -> dict[str, Any]:
-        """What was seen since the last reading, as plain numbers; then start afresh."""
+        """Return plain numbers about the steps since the last reading, and start again."""
 
     def state_dict(self) -> dict[str, Any]: ...
 
     def load_state_dict(self, state: dict[str, Any]) -> None: ...
 
 
-def observers_of(truth: Tensor, classes: int, device: torch.device) -> list[Observer]:
-    """All that watch a run; ``truth`` is that of the unlabeled set, in its order, -1 where nobody knows."""
+def make_observers(truth: Tensor, classes: int, device: torch.device) -> list[Observer]:
+    """Return the observers of a run; ``truth`` holds the true classes of the unlabeled set, -1 where unknown."""
     return [
         LossMeter(device),
         PseudoLabelQuality(truth, device, classes),
@@ -40,56 +42,55 @@ def observers_of(truth: Tensor, classes: int, device: torch.device) -> list[Obse
     ]
 
 
-def _exact(device: torch.device) -> torch.dtype:
+def _sum_dtype(device: torch.device) -> torch.dtype:
     return torch.float32 if device.type == "mps" else torch.float64
 
 
 class _Sums:
-    """Numbers that are added up over steps and ranks. A saved state holds the sums of all ranks; rank 0 takes it up.
+    """Numbers that are added up over steps and ranks. A saved state holds the sums of all ranks; rank 0 loads it.
 
-    A step is set aside at first: many small steps are counted at once for the price of one.
+    Steps are queued and counted together: counting many small steps at once costs as much as counting one.
     """
 
     EVERY = 16
 
     def __init__(self, size: int, device: torch.device, dtype: torch.dtype | None = None):
-        self.sums = torch.zeros(size, dtype=dtype or _exact(device), device=device)
-        self.waiting: list[Any] = []
+        self.sums = torch.zeros(size, dtype=dtype or _sum_dtype(device), device=device)
+        self.queued: list[Any] = []
 
-    def set_aside(self, step: Any) -> None:
-        self.waiting.append(step)
-        if len(self.waiting) >= self.EVERY:
-            self.settle()
+    def queue(self, step: Any) -> None:
+        self.queued.append(step)
+        if len(self.queued) >= self.EVERY:
+            self.count_queued()
 
-    def settle(self) -> None:
-        """Count what was set aside."""
-        if self.waiting:
-            self.count(self.waiting)
-            self.waiting = []
+    def count_queued(self) -> None:
+        if self.queued:
+            self.count(self.queued)
+            self.queued = []
 
     def count(self, steps: list[Any]) -> None:
         raise NotImplementedError
 
-    def taken(self) -> list[Any]:
-        """The sums of all ranks; then they are 0."""
-        self.settle()
+    def take(self) -> list[Any]:
+        """Return the sums over all ranks and reset them to 0."""
+        self.count_queued()
         values: list[Any] = all_sum(self.sums).tolist()
         self.sums.zero_()
         return values
 
     def state_dict(self) -> dict[str, Any]:
-        self.settle()
+        self.count_queued()
         return {"sums": all_sum(self.sums).clone()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.waiting = []
+        self.queued = []
         self.sums.copy_(state["sums"])
         if rank() > 0:
             self.sums.zero_()
 
 
 class LossMeter:
-    """The mean of the total loss and of each term."""
+    """Mean of the total loss and of each term."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
@@ -100,7 +101,7 @@ class LossMeter:
         self.steps += 1
         for name, value in losses.terms.items():
             if name not in self.sums:
-                self.sums[name] = torch.zeros((), dtype=_exact(self.device), device=self.device)
+                self.sums[name] = torch.zeros((), dtype=_sum_dtype(self.device), device=self.device)
             self.sums[name] += value.detach()
 
     def read(self) -> dict[str, Any]:
@@ -119,11 +120,11 @@ class LossMeter:
 
 
 class PseudoLabelQuality(_Sums):
-    """Pseudo labels seen, kept and right, by class. Quantity: the share kept. Quality: how many of those are right."""
+    """Pseudo labels seen, kept and right, per class. Quantity is the share kept; quality the share of those right."""
 
     def __init__(self, truth: Tensor, device: torch.device, classes: int) -> None:
-        # by predicted class: 2 K numbers, not kept and kept; then by true class: 3 (K + 1), not kept, kept, kept and
-        # right, with what nobody knows as a class of its own
+        # 2 K numbers by predicted class (not kept, kept), then 3 (K + 1) by true class (not kept, kept and wrong, kept
+        # and right), with "unknown" as the last class
         super().__init__(2 * classes + 3 * (classes + 1), device, torch.int64)
         self.K = classes
         self.truth = torch.where(truth >= 0, truth, classes).to(device)
@@ -131,7 +132,7 @@ class PseudoLabelQuality(_Sums):
 
     def on_step(self, losses: Losses, unlabeled: Unlabeled) -> None:
         if losses.pseudo is not None:
-            self.set_aside(torch.stack([unlabeled.index, losses.pseudo.y, losses.pseudo.keep.long()]))
+            self.queue(torch.stack([unlabeled.index, losses.pseudo.y, losses.pseudo.keep.long()]))
 
     def count(self, steps: list[Tensor]) -> None:
         index, y, keep = torch.cat(steps, dim=1)
@@ -141,7 +142,7 @@ class PseudoLabelQuality(_Sums):
         self.sums.index_add_(0, place, torch.cat([exists, torch.ones_like(exists)]))
 
     def read(self) -> dict[str, Any]:
-        K, values = self.K, self.taken()
+        K, values = self.K, self.take()
         other, kept, by_truth = values[:K], values[K : 2 * K], torch.tensor(values[2 * K :]).view(3, K + 1)
         seen_true, kept_true, right = (by_truth[i:, :K].sum(dim=0).tolist() for i in range(3))
         seen, judged = int(by_truth.sum()), sum(kept_true)
@@ -158,32 +159,32 @@ class PseudoLabelQuality(_Sums):
 
 
 class PseudoLabelChurn:
-    """How many unlabeled samples have another pseudo label, kept or not, than when they were last seen."""
+    """Share of unlabeled samples whose pseudo label, kept or not, has changed since they were last seen."""
 
     EVERY = 256
-    """steps between which labels are set aside, to be compared with the last ones all at once"""
+    """steps whose labels are queued and then compared with the previous ones all at once"""
 
     def __init__(self, samples: int, device: torch.device, classes: int) -> None:
         kind = torch.int16 if classes < 2**15 else torch.int32
         self.last = torch.full((samples,), -1, dtype=kind, device=device)  # the same on all ranks
         self.counts = torch.zeros(2, dtype=torch.int64, device=device)  # seen before, changed
-        self.waiting: list[Tensor] = []
+        self.queued: list[Tensor] = []
 
     def on_step(self, losses: Losses, unlabeled: Unlabeled) -> None:
         if losses.pseudo is None:
             return
-        self.waiting.append(torch.stack([unlabeled.index, losses.pseudo.y]))  # copies: the batch may be gone by then
-        if len(self.waiting) == self.EVERY:
+        self.queued.append(torch.stack([unlabeled.index, losses.pseudo.y]))  # a copy: the batch may be gone by then
+        if len(self.queued) == self.EVERY:
             self._compare()
 
     def _compare(self) -> None:
-        """Each label with the one before it, whichever rank saw that."""
-        if not self.waiting:
+        """Compare each label with the previous one of its sample, whichever rank saw that."""
+        if not self.queued:
             return
-        order = torch.cat([torch.full_like(pair[0], i) for i, pair in enumerate(self.waiting)])
-        rows = all_rows(torch.cat([torch.cat(self.waiting, dim=1), order[None]]).T)
-        self.waiting = []
-        rows = rows[rows[:, 1] >= 0]  # a sample without any label, yet
+        order = torch.cat([torch.full_like(pair[0], i) for i, pair in enumerate(self.queued)])
+        rows = all_rows(torch.cat([torch.cat(self.queued, dim=1), order[None]]).T)
+        self.queued = []
+        rows = rows[rows[:, 1] >= 0]  # without samples that have no label yet
         if ranks() > 1:
             rows = rows[rows[:, 2].argsort(stable=True)]
         index, y, _ = rows[rows[:, 0].argsort(stable=True)].unbind(dim=1)
@@ -206,7 +207,7 @@ class PseudoLabelChurn:
         return {"last": self.last, "counts": self.counts}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.waiting = []
+        self.queued = []
         self.last.copy_(state["last"])
         self.counts.copy_(state["counts"])
 
@@ -214,23 +215,23 @@ class PseudoLabelChurn:
 class OtherHeads(_Sums):
     """How far the worst-case head h' departs from the pseudo labels, and how often h_pseudo agrees with them.
 
-    From what a method notes: the logits of ``h_worst`` and ``h_pseudo`` on the unlabeled batch, as they see it in
-    training, and h' s loss on labeled data, ``L_worst``.
+    Reads a method's notes: the logits of ``h_worst`` and ``h_pseudo`` on the unlabeled batch as seen in training, and
+    ``L_worst``, the loss of h' on labeled data.
     """
 
-    FIGURES = ("asked", "wrong", "L_U", "samples", "L_L", "steps", "labels", "shared")
+    COUNTS = ("asked", "wrong", "L_U", "samples", "L_L", "steps", "labels", "shared")
 
     def __init__(self, device: torch.device) -> None:
-        super().__init__(len(self.FIGURES), device)
+        super().__init__(len(self.COUNTS), device)
 
     def on_step(self, losses: Losses, unlabeled: Unlabeled) -> None:
         if losses.pseudo is not None and losses.notes:
-            self.set_aside((losses.pseudo._replace(target=None, note=None), losses.notes))
+            self.queue((losses.pseudo._replace(target=None, note=None), losses.notes))
 
     def count(self, steps: list[tuple[PseudoLabels, Notes]]) -> None:
         y, keep = torch.cat([f_hat.y for f_hat, _ in steps]), torch.cat([f_hat.keep for f_hat, _ in steps])
         exists, zero = y >= 0, torch.zeros((), device=y.device)
-        found = dict.fromkeys(self.FIGURES, zero)
+        found = dict.fromkeys(self.COUNTS, zero)
         if worst := [notes["h_worst"] for _, notes in steps if "h_worst" in notes]:
             logits = torch.cat(worst)
             found["asked"], found["wrong"] = exists.sum(), (exists & (logits.argmax(dim=1) != y)).sum()
@@ -238,12 +239,12 @@ class OtherHeads(_Sums):
             found["L_U"] = len(y) * pseudo_cross_entropy(logits, PseudoLabels(y, keep))
             found["L_L"] = torch.stack([notes["L_worst"] for _, notes in steps]).sum()
         pseudo = [notes["h_pseudo"] for _, notes in steps if "h_pseudo" in notes]
-        if pseudo and sum(map(len, pseudo)) == len(y):  # else the base has mixed the samples
+        if pseudo and sum(map(len, pseudo)) == len(y):  # otherwise the base has mixed the samples
             found["labels"], found["shared"] = exists.sum(), (exists & (torch.cat(pseudo).argmax(dim=1) == y)).sum()
         self.sums += torch.stack([value.to(self.sums.dtype) for value in found.values()])
 
     def read(self) -> dict[str, Any]:
-        of = dict(zip(self.FIGURES, self.taken(), strict=True))
+        of = dict(zip(self.COUNTS, self.take(), strict=True))
         return {
             "worst_error": of["wrong"] / of["asked"] if of["asked"] else None,
             "worst_loss": of["L_U"] / of["samples"] - of["L_L"] / of["steps"] if of["asked"] else None,  # Eq. 7

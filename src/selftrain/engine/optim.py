@@ -1,6 +1,6 @@
 """The optimiser and the learning rate at each step.
 
-Knows nothing of the loop: the rate is a pure function of the step, so there is no scheduler state to lose.
+Knows nothing of the loop: the rate is a pure function of the step, so there is no scheduler state to save.
 """
 
 from __future__ import annotations
@@ -17,28 +17,28 @@ from selftrain.nn.network import Network
 
 
 def make_optimizers(net: Network, settings: OptimSettings, method: Method) -> list[torch.optim.Optimizer]:
-    """SGD over every trainable parameter of the network, but for those the method has an optimiser of its own for."""
+    """Return SGD over the network's trainable parameters, and the method's own optimisers for those it claims."""
     own = method.optimizers(net)
     taken = {p for optimizer in own for group in optimizer.param_groups for p in group["params"]}
     return [make_sgd(net, settings, taken), *own]
 
 
 def make_sgd(net: Network, settings: OptimSettings, taken: Collection[nn.Parameter] = ()) -> torch.optim.Optimizer:
-    """SGD over the trainable parameters that are not taken, in groups by learning rate and weight decay."""
+    """Return SGD over the trainable parameters not in ``taken``, grouped by learning rate and weight decay."""
     backbone = {parameter for one in net.members for parameter in one.psi.backbone.parameters()}
-    plain = set()
+    without_decay = set()
     if not settings.norm_decay:
         for module in net.modules():
             for name, parameter in module.named_parameters(recurse=False):
                 if name == "bias" or isinstance(module, (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm)):
-                    plain.add(parameter)
+                    without_decay.add(parameter)
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     for parameter in net.parameters():
         if parameter.requires_grad and parameter not in taken:
             factor = settings.backbone_lr if parameter in backbone else 1.0
-            decay = 0.0 if parameter in plain else settings.weight_decay
+            decay = 0.0 if parameter in without_decay else settings.weight_decay
             groups.setdefault((factor, decay), []).append(parameter)
-    shared = any(hasattr(parameter, "to_local") for parameter in net.parameters())
+    sharded = any(hasattr(parameter, "to_local") for parameter in net.parameters())
     return torch.optim.SGD(
         [
             {"params": parameters, "lr": settings.lr * factor, "base_lr": settings.lr * factor, "weight_decay": decay}
@@ -47,13 +47,13 @@ def make_sgd(net: Network, settings: OptimSettings, taken: Collection[nn.Paramet
         lr=settings.lr,
         momentum=settings.momentum,
         nesterov=settings.nesterov and settings.momentum > 0,
-        fused=not shared,  # whole weights and shares of others cannot be stepped at once
-        foreach=False if shared else None,
+        fused=not sharded,  # one fused call cannot mix whole and sharded weights
+        foreach=False if sharded else None,
     )
 
 
 def lr_factor(settings: OptimSettings, step: int, steps: int) -> float:
-    """The learning rate at a step as a share of that at the start."""
+    """Return the learning rate at a step as a share of the initial one."""
     if settings.schedule == "cosine":
         return math.cos(7 * math.pi * step / (16 * steps))
     if settings.schedule == "exponential":

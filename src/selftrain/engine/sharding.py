@@ -1,7 +1,7 @@
-"""Backbones whose weights are shared out over the ranks (FSDP), for those that one device cannot hold with gradients.
+"""Shard backbone weights over the ranks (FSDP), for backbones too large for one device with their gradients.
 
-Knows nothing of methods or of the loop. Heads and statistics stay whole on every rank, as with DDP. What is saved is
-always whole, so that it can be loaded on any number of ranks.
+Knows nothing of methods or of the loop. Heads and statistics stay whole on every rank, as with DDP. Saved states are
+always whole, so that any number of ranks can load them.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from selftrain.nn.collectives import ranks
 from selftrain.nn.layers import Encoder
 
-UNIT = 1 << 20  # weights; blocks of at least as many are gathered one at a time
+UNIT = 1 << 20  # weights; blocks with at least as many are gathered one at a time
 
 
 def shard_backbones(net: nn.Module, device: torch.device) -> None:
-    """Share out the weights of every backbone in ``net``, those of teachers and averages too. Optimisers come later."""
+    """Shard the weights of every backbone in ``net``, teachers and averages included; create optimisers afterwards."""
     net.to(device)
-    net.to(memory_format=torch.contiguous_format)  # shares are cut from such weights
+    net.to(memory_format=torch.contiguous_format)  # the layout that sharding needs
     mesh = init_device_mesh(device.type, (ranks(),))
     for encoder in [module for module in net.modules() if isinstance(module, Encoder)]:
         for module in reversed(list(encoder.backbone.modules())):  # inner blocks before outer ones
@@ -38,12 +38,12 @@ def shard_backbones(net: nn.Module, device: torch.device) -> None:
 
 
 def sharded_names(net: nn.Module) -> list[str]:
-    """Parameters that are shared out already."""
+    """Return the names of the parameters that are sharded."""
     return [name for name, parameter in net.named_parameters() if isinstance(parameter, DTensor)]
 
 
 def whole(state: Any) -> Any:
-    """The same tree of dicts and lists with whole tensors; every rank must call it."""
+    """Return the same tree of dicts and lists with whole tensors; every rank must call it."""
     if isinstance(state, DTensor):
         return state.full_tensor()
     if isinstance(state, Mapping):
@@ -51,23 +51,23 @@ def whole(state: Any) -> Any:
     return [whole(value) for value in state] if isinstance(state, (list, tuple)) else state
 
 
-def shared_out(state: Mapping[Any, Any], like: Mapping[Any, Any]) -> dict[Any, Any]:
-    """Whole tensors as shares, where those of the same name in ``like`` are shares."""
-    return {key: _share(value, like.get(key)) for key, value in state.items()}
+def sharded_like(state: Mapping[Any, Any], like: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Return the state with tensors sharded where those of the same name in ``like`` are."""
+    return {key: _shard_like(value, like.get(key)) for key, value in state.items()}
 
 
-def _share(value: Any, like: Any) -> Any:
+def _shard_like(value: Any, like: Any) -> Any:
     if isinstance(like, DTensor) and isinstance(value, torch.Tensor) and value.shape == like.shape:
         return distribute_tensor(value.to(like.device), like.device_mesh, like.placements)
     return value
 
 
-def optimizer_shared_out(state: dict[str, Any], optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """An optimiser's whole state, with shares for the parameters that are shares; how it steps stays its own."""
+def optimizer_sharded_like(state: dict[str, Any], optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """Return an optimiser's whole state sharded like its parameters; its ``fused`` and ``foreach`` stay its own."""
     parameters = [p for group in optimizer.param_groups for p in group["params"]]
     numbers = [number for group in state["param_groups"] for number in group["params"]]
     owner = dict(zip(numbers, parameters, strict=True))
-    of = {n: {key: _share(value, owner[n]) for key, value in kept.items()} for n, kept in state["state"].items()}
+    of = {n: {key: _shard_like(value, owner[n]) for key, value in kept.items()} for n, kept in state["state"].items()}
     groups = [
         {**saved, **{how: now[how] for how in ("fused", "foreach") if how in now}}
         for saved, now in zip(state["param_groups"], optimizer.param_groups, strict=True)
@@ -76,7 +76,7 @@ def optimizer_shared_out(state: dict[str, Any], optimizer: torch.optim.Optimizer
 
 
 def make_whole(model: nn.Module) -> None:
-    """Give a model its whole weights back, to save it; it is of no use for training afterwards."""
+    """Gather the whole weights of a model in place, to save it; it cannot be trained afterwards."""
     for module in model.modules():
         for name, parameter in module.named_parameters(recurse=False):
             if isinstance(parameter, DTensor):

@@ -45,10 +45,10 @@ from selftrain.engine.checkpoint import load_checkpoint, not_a_checkpoint, save_
 from selftrain.engine.distributed import failing_together, started
 from selftrain.engine.estimate import Estimate
 from selftrain.engine.evaluate import answers, tally
-from selftrain.engine.loggers import RowLogger, check_logger
+from selftrain.engine.loggers import check_logger, open_logger
 from selftrain.engine.loop import Loop, add_average
 from selftrain.engine.metrics import as_json, calibration, summarise
-from selftrain.engine.observers import observers_of
+from selftrain.engine.observers import make_observers
 from selftrain.engine.optim import make_optimizers
 from selftrain.engine.runtime import compile_networks, make_fabric
 from selftrain.engine.sharding import make_whole, shard_backbones
@@ -451,10 +451,11 @@ class _Training:
             method=self.method,
             net=self.net,
             optimizers=make_optimizers(self.net, settings.optim, self.method),
-            observers=observers_of(self._hidden_truth(), len(self.corpus.classes), device),
+            observers=make_observers(self._hidden_truth(), len(self.corpus.classes), device),
             evaluate=self.evaluate,
             pool=self.stream.pool,
         )
+        loop.prepare()
         if resume and folder is not None and (state := load_checkpoint(folder / CHECKPOINTS)) is not None:
             try:
                 loop.load_state_dict(state)
@@ -493,7 +494,7 @@ class _Training:
             if remark := self.method.remarks.get(settings.regime):
                 self.reporter.say(f"{self.method.name}: {remark}")
 
-            logger = RowLogger(
+            logger = open_logger(
                 settings.train.logger if first else "none", folder, self.corpus.classes, loop.step, asdict(settings)
             )
             present = np.bincount(self.test_labels, minlength=len(self.corpus.classes)) > 0

@@ -20,6 +20,7 @@ from typing import Any
 
 from selftrain.bench.grid import ATTEMPTS, Cell, Outcome, attempt
 from selftrain.console import Reporter
+from selftrain.engine.allocator import keep_freed_memory
 
 PATIENCE = 60
 """seconds that a run has to write its checkpoint when the bench is stopped"""
@@ -102,6 +103,7 @@ def _free(workers: list[_Worker], places: list[str | None]) -> _Worker | None:
 def _serve(pipe: Any, parent: int, place: str | None) -> None:
     """The life of a worker."""
     _end_with(parent)
+    keep_freed_memory()
     os.setpgid(0, 0)  # Ctrl-C is the bench's to pass on, once: at a second signal a run would not save its state
     if place is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = place

@@ -14,6 +14,7 @@ from typing import Any
 
 from selftrain.bench.grid import ATTEMPTS, Cell, Outcome, attempt
 from selftrain.console import Reporter
+from selftrain.engine.allocator import keep_freed_memory
 from selftrain.errors import UserError
 from selftrain.runs.run import RESULTS
 
@@ -86,6 +87,7 @@ class OnRay:
 
 def _run(cell: Cell, root: Path | None, out: Path) -> tuple[dict[str, Any] | None, str]:
     """On a worker. What another attempt may be spared is raised, and Ray tries again."""
+    keep_freed_memory()
     outcome = attempt(cell, root, out)
     if outcome.again:
         raise RuntimeError(outcome.reason)
