@@ -1,6 +1,7 @@
 """The methods by name, and method strings.
 
-Knows nothing of training: see ``selftrain.engine`` for the loop.
+Knows nothing of training: see ``selftrain.engine`` for the loop. Besides the methods, this module has the names that a
+method of your own needs: ``Method``, ``SelfTraining``, ``Losses``, ``PseudoLabels`` and some losses.
 """
 
 from __future__ import annotations
@@ -8,80 +9,66 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from selftrain.methods.ali import ALI
-from selftrain.methods.base import Losses, Method, SelfTraining
-from selftrain.methods.co_training import CoTraining
-from selftrain.methods.dash import Dash
-from selftrain.methods.debiasmatch import DebiasMatch
-from selftrain.methods.dividemix import DivideMix
-from selftrain.methods.dst import DST
-from selftrain.methods.fixmatch import FixMatch
-from selftrain.methods.flexmatch import FlexMatch
-from selftrain.methods.mean_teacher import MeanTeacher
-from selftrain.methods.mixmatch import MixMatch
-from selftrain.methods.mutual_learning import MutualLearning
-from selftrain.methods.noisy_student import NoisyStudent
-from selftrain.methods.pi_model import PiModel
-from selftrain.methods.pseudo_label import PseudoLabel
-from selftrain.methods.rat import RAT
-from selftrain.methods.remixmatch import ReMixMatch
-from selftrain.methods.self_tuning import SelfTuning
+from selftrain.methods.base import Losses as Losses
+from selftrain.methods.base import Method as Method
+from selftrain.methods.base import SelfTraining as SelfTraining
+from selftrain.methods.base import Wrapper as Wrapper
+from selftrain.methods.base import labeled_loss as labeled_loss
+from selftrain.methods.base import labeled_views as labeled_views
+from selftrain.methods.functional import PseudoLabels as PseudoLabels
+from selftrain.methods.functional import pseudo_cross_entropy as pseudo_cross_entropy
+from selftrain.methods.functional import threshold as threshold
+from selftrain.methods.info import MethodInfo as MethodInfo
+from selftrain.methods.info import read_info
 from selftrain.methods.spelling import build, override, parse, write
-from selftrain.methods.supervised import Supervised
-from selftrain.methods.tri_training import TriTraining
-from selftrain.methods.uda import UDA
-from selftrain.methods.vat import VAT
+
+# The table of methods: one import per method, in the order in which lists and tables show them.
+# isort: off
+from selftrain.methods.supervised import Supervised as Supervised
+from selftrain.methods.pseudo_label import PseudoLabel as PseudoLabel
+from selftrain.methods.pi_model import PiModel as PiModel
+from selftrain.methods.mean_teacher import MeanTeacher as MeanTeacher
+from selftrain.methods.vat import VAT as VAT
+from selftrain.methods.ali import ALI as ALI
+from selftrain.methods.rat import RAT as RAT
+from selftrain.methods.uda import UDA as UDA
+from selftrain.methods.mixmatch import MixMatch as MixMatch
+from selftrain.methods.remixmatch import ReMixMatch as ReMixMatch
+from selftrain.methods.fixmatch import FixMatch as FixMatch
+from selftrain.methods.dash import Dash as Dash
+from selftrain.methods.flexmatch import FlexMatch as FlexMatch
+from selftrain.methods.debiasmatch import DebiasMatch as DebiasMatch
+from selftrain.methods.self_tuning import SelfTuning as SelfTuning
+from selftrain.methods.noisy_student import NoisyStudent as NoisyStudent
+from selftrain.methods.dividemix import DivideMix as DivideMix
+from selftrain.methods.co_training import CoTraining as CoTraining
+from selftrain.methods.tri_training import TriTraining as TriTraining
+from selftrain.methods.mutual_learning import MutualLearning as MutualLearning
+from selftrain.methods.dst import DST as DST
+# isort: on
 
 METHODS: dict[str, type[Method]] = {
     cls.name: cls
-    for cls in (
-        Supervised, PseudoLabel, PiModel, MeanTeacher, VAT, ALI, RAT, UDA, MixMatch, ReMixMatch, FixMatch, Dash,
-        FlexMatch, DebiasMatch, SelfTuning, NoisyStudent, DivideMix, CoTraining, TriTraining, MutualLearning, DST,
-    )
-}  # fmt: skip
+    for cls in list(globals().values())
+    if isinstance(cls, type) and issubclass(cls, Method) and hasattr(cls, "name")
+}
 
 
 def make_method(text: str, regime: str = "scratch", overrides: Mapping[str, Any] | None = None) -> Method:
-    """The method ``text`` spells, with the regime's defaults; ``overrides`` as ``{"base.tau": 0.9}``."""
+    """Return the method that ``text`` spells, with the regime's defaults; ``overrides`` as ``{"base.tau": 0.9}``."""
     spelling = parse(text)
     for path, value in (overrides or {}).items():
-        override(spelling, path.split("."), value, f"method.{path}={value}")
+        override(spelling, path.split("."), value)
     method = build(spelling, METHODS, regime)
     method.check_regime(regime)
     return method
 
 
 def spell_method(method: Method, regime: str | None = None) -> str:
-    """``make_method`` in reverse: every field, or with a regime only what differs from its defaults."""
+    """Return the string that spells a method: every option, or with a regime those that differ from its defaults."""
     return write(method, regime)
 
 
-__all__ = [
-    "ALI",
-    "DST",
-    "METHODS",
-    "RAT",
-    "UDA",
-    "VAT",
-    "CoTraining",
-    "Dash",
-    "DebiasMatch",
-    "DivideMix",
-    "FixMatch",
-    "FlexMatch",
-    "Losses",
-    "MeanTeacher",
-    "Method",
-    "MixMatch",
-    "MutualLearning",
-    "NoisyStudent",
-    "PiModel",
-    "PseudoLabel",
-    "ReMixMatch",
-    "SelfTraining",
-    "SelfTuning",
-    "Supervised",
-    "TriTraining",
-    "make_method",
-    "spell_method",
-]
+def method_info(text: str) -> MethodInfo:
+    """Return the facts about the method that ``text`` spells. Never raises: an unknown method has its text as title."""
+    return read_info(text, METHODS)

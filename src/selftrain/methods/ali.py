@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from selftrain.batch import Labeled, Unlabeled, Views
 from selftrain.config.options import Count, NonNegative
-from selftrain.methods.base import Losses, Method, labeled_views
+from selftrain.methods.base import Grid, Losses, Method, labeled_views
 from selftrain.methods.functional import cross_entropy
 from selftrain.nn.adversarial import Generator, Inference, Joint
 from selftrain.nn.contexts import frozen
@@ -62,8 +62,10 @@ class ALI(Method):
     """D: H(y, P(x, z)) - lambda [log(1 - P_{K+1}(x, G_z(x))) + log P_{K+1}(G_x(z), z)]; G: the reverse."""
 
     name: ClassVar[str] = "ali"
+    title: ClassVar[str] = "ALI"
     reference: ClassVar[str] = "Dumoulin et al., ICLR 2017"
     why_no_base: ClassVar[str] = "it makes no pseudo labels: it tells real samples from generated ones"
+    grid: ClassVar[Grid] = {"lam": (0.1, 0.3, 1.0)}
 
     lam: NonNegative = 1.0
     """lambda, the weight of telling real from generated"""

@@ -19,6 +19,9 @@ from selftrain.methods.functional import PseudoLabels, cross_entropy
 from selftrain.nn.network import Network
 
 Notes = dict[str, Tensor]
+Grid = Mapping[str, tuple[Any, ...]]
+# Values that the paper searched when fine-tuning.
+LAMBDAS, TAUS, TEMPERATURES = (0.1, 0.3, 1.0, 3.0), (0.7, 0.8, 0.9, 0.95), (0.1, 0.5, 1.0, 2.0)
 
 
 class Losses(NamedTuple):
@@ -58,6 +61,8 @@ class Method:
 
     name: ClassVar[str]
     """how the method is spelled in a method string"""
+    title: ClassVar[str]
+    """how people write its name"""
     reference: ClassVar[str]
     """authors, title or venue, year"""
     regimes: ClassVar[tuple[str, ...]] = ("scratch", "finetune", "frozen")
@@ -66,6 +71,8 @@ class Method:
     """field values of a regime that differ from those of the class"""
     remarks: ClassVar[Mapping[str, str]] = {}
     """what a user should know about the method in a regime"""
+    grid: ClassVar[Grid] = {}
+    """values that a search tries for each option that matters most; the paper's where it gives them"""
     why_no_base: ClassVar[str] = "it makes no pseudo labels that a head of its own could learn from"
     """why DST cannot wrap it"""
 
@@ -81,6 +88,16 @@ class Method:
         """The field values a named preset stands for, where the method has presets."""
         return {}
 
+    @classmethod
+    def in_words(cls, options: Mapping[str, Any]) -> str:
+        """Return options as words that follow a title ("without worst case"), where people have words for them."""
+        return ""
+
+    @classmethod
+    def can_be_base(cls) -> bool:
+        """Tell whether DST can wrap the method: whether it can label with one head and train another."""
+        return hasattr(cls, "label") and hasattr(cls, "imitate")
+
     def __post_init__(self) -> None:
         check_fields(self, f"{self.name}({{}})".format)
 
@@ -88,10 +105,8 @@ class Method:
         """Refuse a regime in which the method makes no sense."""
         if regime not in self.regimes:
             why = f": {self.remarks[regime]}" if regime in self.remarks else ""
-            raise UserError(
-                f"--method: {self.name} does not run in the {regime} regime{why}. It runs with "
-                f"{' or '.join(f'--regime {one}' for one in self.regimes)}."
-            )
+            possible = " or ".join(f'`regime="{one}"`' for one in self.regimes)
+            raise UserError(f"`method`: {self.name} does not run in the {regime} regime{why}. It runs with {possible}.")
 
     @property
     def views(self) -> Views:
@@ -212,7 +227,7 @@ class Wrapper(Method):
     """the method that labels with h and imitates with the pseudo head"""
 
     def __post_init__(self) -> None:
-        if not (hasattr(self.base, "label") and hasattr(self.base, "imitate")):
+        if not self.base.can_be_base():
             raise UserError(f"{self.name} cannot wrap {self.base.name!r}: {self.base.why_no_base}.")
         super().__post_init__()
 

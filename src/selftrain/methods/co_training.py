@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from selftrain.batch import Labeled, Unlabeled, Views
 from selftrain.config.options import NonNegative, ZeroToOne
-from selftrain.methods.base import Losses, Method, labeled_loss
+from selftrain.methods.base import LAMBDAS, TAUS, Grid, Losses, Method, labeled_loss
 from selftrain.methods.functional import PseudoLabels, probabilities, pseudo_cross_entropy, threshold
 from selftrain.nn.layers import Classifier, Committee, copy_with_new_weights
 from selftrain.nn.network import Network
@@ -31,9 +31,11 @@ class CoTraining(Method):
     """L_L(h_1) + L_L(h_2) + lambda [L_U(h_1, f_hat_2) + L_U(h_2, f_hat_1)] + gamma |W_1 W_2^T|^2."""
 
     name: ClassVar[str] = "co_training"
+    title: ClassVar[str] = "Co-training"
     reference: ClassVar[str] = "Blum and Mitchell, COLT 1998"
     why_no_base: ClassVar[str] = "its two heads teach each other, so no head makes labels without learning from them"
     defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {"finetune": {"tau": 0.7}, "frozen": {"tau": 0.7, "lam": 0.3}}
+    grid: ClassVar[Grid] = {"tau": TAUS, "lam": LAMBDAS}
 
     tau: ZeroToOne = 0.95
     """confidence a pseudo label needs in order to be kept"""

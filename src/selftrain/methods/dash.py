@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from selftrain.batch import Labeled, Unlabeled, Views
 from selftrain.config.options import NonNegative, Positive
-from selftrain.methods.base import SelfTraining, labeled_views
+from selftrain.methods.base import LAMBDAS, Grid, SelfTraining, labeled_views
 from selftrain.methods.functional import PseudoLabels, cross_entropy, probabilities, pseudo_cross_entropy, sharpen
 from selftrain.nn.collectives import all_mean
 from selftrain.nn.network import Network
@@ -34,7 +34,9 @@ class Dash(SelfTraining):
     """L_L + lambda (1/B_u) sum 1[H(y_hat, p_w) <= rho_t] H(target, p_s); rho_t = max(C gamma^-c rho_hat, rho_min)."""
 
     name: ClassVar[str] = "dash"
+    title: ClassVar[str] = "Dash"
     reference: ClassVar[str] = "Xu et al., ICML 2021"
+    grid: ClassVar[Grid] = {"lam": LAMBDAS}
 
     gamma: NonNegative = 1.27
     """by which the threshold is divided at each update"""

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from selftrain.batch import Labeled, Unlabeled
 from selftrain.config.options import NonNegative, ZeroToOne
+from selftrain.methods.base import LAMBDAS, TAUS, Grid
 from selftrain.methods.fixmatch import FixMatch
 from selftrain.methods.functional import PseudoLabels, probabilities, pseudo_cross_entropy, threshold
 from selftrain.nn.collectives import all_mean
@@ -35,11 +36,13 @@ class DebiasMatch(FixMatch):
     """FixMatch with labels from softmax(z_w - kappa log q_hat) and the loss on softmax(z_s + kappa log q_hat)."""
 
     name: ClassVar[str] = "debiasmatch"
+    title: ClassVar[str] = "DebiasMatch"
     reference: ClassVar[str] = "Wang et al., CVPR 2022"
     defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "finetune": {"tau": 0.7, "kappa": 0.3},
         "frozen": {"tau": 0.7, "kappa": 1.0},
     }
+    grid: ClassVar[Grid] = {"kappa": (0.1, 0.3, 1.0, 3.0), "tau": TAUS, "lam": LAMBDAS}
 
     kappa: NonNegative = 0.4
     """debias factor: how much of the average prediction is removed"""

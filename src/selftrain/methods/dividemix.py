@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from selftrain.batch import Labeled, Unlabeled, Views
 from selftrain.config.options import NonNegative, Positive
 from selftrain.methods import functional as st
-from selftrain.methods.base import SelfTraining, labeled_views
+from selftrain.methods.base import Grid, SelfTraining, labeled_views
 from selftrain.methods.functional import PseudoLabels
 from selftrain.nn.collectives import all_sum
 from selftrain.nn.contexts import evaluating
@@ -45,8 +45,10 @@ class DivideMix(SelfTraining):
     """Each network: H on mixed labeled and clean samples + lambda_u SqErr on doubtful ones + KL(uniform || mean p)."""
 
     name: ClassVar[str] = "dividemix"
+    title: ClassVar[str] = "DivideMix"
     reference: ClassVar[str] = "Li, Socher and Hoi, ICLR 2020"
     defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {"frozen": {"mix_labeled": False}}
+    grid: ClassVar[Grid] = {"lam_u": (1.0, 5.0, 25.0)}
 
     lam_u: NonNegative = 25.0
     """weight of the squared error on doubtful samples"""

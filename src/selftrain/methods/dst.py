@@ -36,6 +36,7 @@ class DST(Wrapper):
     """min_{psi,h,h_pseudo} max_{h'} L_L(h) + lambda L_U(h_pseudo, f_hat) + eta [L_U(h', f_hat) - L_L(h')]  (Eq. 8)."""
 
     name: ClassVar[str] = "dst"
+    title: ClassVar[str] = "DST"
     reference: ClassVar[str] = "Chen et al., NeurIPS 2022"
     why_no_base: ClassVar[str] = "it has a pseudo head already"
     defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -81,6 +82,10 @@ class DST(Wrapper):
     def regime_defaults(cls, regime: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
         paper = given.get("preset") == "paper"  # whose equations are those of every regime
         return {key: value for key, value in cls.defaults.get(regime, {}).items() if key == "width" or not paper}
+
+    @classmethod
+    def in_words(cls, options: Mapping[str, Any]) -> str:
+        return "without worst case" if options == {"worst": False} else ""
 
     @classmethod
     def preset_values(cls, preset: str) -> Mapping[str, Any]:

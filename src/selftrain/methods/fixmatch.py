@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from selftrain.batch import Unlabeled, Views
 from selftrain.config.options import ZeroToOne
-from selftrain.methods.base import SelfTraining, labeled_views
+from selftrain.methods.base import LAMBDAS, TAUS, Grid, SelfTraining, labeled_views
 from selftrain.methods.functional import PseudoLabels, pseudo_cross_entropy, threshold
 from selftrain.nn.network import Network
 
@@ -24,8 +24,10 @@ class FixMatch(SelfTraining):
     """min_{psi,h} L_L(psi, h) + lambda L_U(psi, h, f_hat_{psi,h}) (Eq. 4)."""
 
     name: ClassVar[str] = "fixmatch"
+    title: ClassVar[str] = "FixMatch"
     reference: ClassVar[str] = "Sohn et al., NeurIPS 2020"
     defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {"finetune": {"tau": 0.7}, "frozen": {"tau": 0.7}}
+    grid: ClassVar[Grid] = {"tau": TAUS, "lam": LAMBDAS}
 
     tau: ZeroToOne = 0.95
     """confidence a pseudo label needs in order to be kept"""

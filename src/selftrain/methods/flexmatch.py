@@ -49,6 +49,7 @@ class FlexMatch(FixMatch):
     """FixMatch with 1[max p_w >= tau M(beta(y_hat))], M(b) = b/(2 - b), beta = sigma(c) / max sigma."""
 
     name: ClassVar[str] = "flexmatch"
+    title: ClassVar[str] = "FlexMatch"
     reference: ClassVar[str] = "Zhang et al., NeurIPS 2021"
     defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "finetune": {"tau": 0.7, "warmup": False},

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from selftrain.batch import Labeled, Unlabeled, Views
 from selftrain.config.options import NonNegative, ZeroToOne
-from selftrain.methods.base import SelfTraining, labeled_views
+from selftrain.methods.base import LAMBDAS, Grid, SelfTraining, labeled_views
 from selftrain.methods.functional import PseudoLabels, gaussian_ramp, probabilities, squared_error
 from selftrain.nn.average import Average
 from selftrain.nn.contexts import evaluating
@@ -29,11 +29,13 @@ class MeanTeacher(SelfTraining):
     """L_L + lambda ramp(t) SqErr(p(alpha_1 x), p_teacher(alpha_2 x)); the teacher is the average of the student."""
 
     name: ClassVar[str] = "mean_teacher"
+    title: ClassVar[str] = "Mean Teacher"
     reference: ClassVar[str] = "Tarvainen and Valpola, NeurIPS 2017"
     defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "finetune": {"lam": 1.0, "ramp": 0.125, "reduction": "class_sum"},
         "frozen": {"lam": 3.0, "ramp": 0.125, "reduction": "class_sum", "m": 0.99},
     }
+    grid: ClassVar[Grid] = {"lam": LAMBDAS, "ramp": (0.125, 0.25), "m": (0.99, 0.999)}
 
     lam: NonNegative = 50.0
     """lambda, the weight of the agreement with the teacher"""

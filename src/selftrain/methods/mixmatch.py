@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from selftrain.batch import Labeled, Unlabeled, Views
 from selftrain.config.options import NonNegative, Positive
-from selftrain.methods.base import Losses, Method, labeled_views
+from selftrain.methods.base import Grid, Losses, Method, labeled_views
 from selftrain.methods.functional import (
     PseudoLabels,
     cross_entropy,
@@ -33,6 +33,7 @@ class MixMatch(Method):
     """H on mixed labeled samples + lambda ramp(t) SqErr on mixed unlabeled ones."""
 
     name: ClassVar[str] = "mixmatch"
+    title: ClassVar[str] = "MixMatch"
     reference: ClassVar[str] = "Berthelot et al., NeurIPS 2019"
     why_no_base: ClassVar[str] = (
         "its pseudo labels are mixed into the true ones, so no head could learn from these alone"
@@ -41,6 +42,7 @@ class MixMatch(Method):
         "finetune": {"a": 0.75, "lam": 75.0},
         "frozen": {"a": 0.75, "lam": 25.0},
     }
+    grid: ClassVar[Grid] = {"lam": (5.0, 25.0, 75.0)}
 
     lam: NonNegative = 100.0
     """lambda, the weight of the unlabeled loss"""

@@ -22,6 +22,7 @@ class MutualLearning(CoTraining):
     """Co-training with shared views; softly, KL(p_other || p_own) on the strong view."""
 
     name: ClassVar[str] = "mutual_learning"
+    title: ClassVar[str] = "Mutual learning"
     reference: ClassVar[str] = "Zhang et al., CVPR 2018"
     defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {"finetune": {"tau": 0.7}, "frozen": {"tau": 0.7}}
 

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from selftrain.batch import Unlabeled, Views
 from selftrain.config.options import Count, Positive, ZeroToOne
-from selftrain.methods.base import SelfTraining, labeled_views
+from selftrain.methods.base import LAMBDAS, TEMPERATURES, Grid, SelfTraining, labeled_views
 from selftrain.methods.functional import PseudoLabels, pseudo_cross_entropy
 from selftrain.nn.collectives import all_sum
 from selftrain.nn.contexts import evaluating
@@ -38,8 +38,10 @@ class NoisyStudent(SelfTraining):
     """Round 0: L_L. Round r: L_L + lambda H(softmax(z_teacher / T), p_s), the teacher is round r - 1."""
 
     name: ClassVar[str] = "noisy_student"
+    title: ClassVar[str] = "Noisy Student"
     reference: ClassVar[str] = "Xie et al., CVPR 2020"
     defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {"frozen": {"T": 0.5}}
+    grid: ClassVar[Grid] = {"T": TEMPERATURES, "lam": LAMBDAS}
 
     T: Positive = 1.0
     """temperature of the teacher's labels"""

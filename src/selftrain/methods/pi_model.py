@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 
 from selftrain.batch import Labeled, Unlabeled, Views
 from selftrain.config.options import NonNegative
-from selftrain.methods.base import Losses, Method, labeled_loss, labeled_views
+from selftrain.methods.base import LAMBDAS, Grid, Losses, Method, labeled_loss, labeled_views
 from selftrain.methods.functional import gaussian_ramp, probabilities, squared_error
 from selftrain.nn.network import Network
 
@@ -21,12 +21,14 @@ class PiModel(Method):
     """L_L + lambda ramp(t) SqErr(p(alpha_1 x), p(alpha_2 x)), gradient through both."""
 
     name: ClassVar[str] = "pi_model"
+    title: ClassVar[str] = "Pi-Model"
     reference: ClassVar[str] = "Laine and Aila, ICLR 2017"
     why_no_base: ClassVar[str] = "its two branches teach each other, so there is no target to hand to another head"
     defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         regime: {"lam": lam, "ramp": 0.125, "reduction": "class_sum"}
         for regime, lam in (("finetune", 1.0), ("frozen", 0.3))
     }
+    grid: ClassVar[Grid] = {"lam": LAMBDAS, "ramp": (0.125, 0.25)}
 
     lam: NonNegative = 10.0
     """lambda, the weight of the agreement"""

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from selftrain.batch import Labeled, Unlabeled, Views
 from selftrain.config.options import NonNegative, ZeroToOne
-from selftrain.methods.base import Losses, SelfTraining, labeled_views
+from selftrain.methods.base import LAMBDAS, TAUS, Grid, Losses, SelfTraining, labeled_views
 from selftrain.methods.functional import PseudoLabels, linear_ramp, probabilities, pseudo_cross_entropy, threshold
 from selftrain.nn.network import Network
 
@@ -24,11 +24,13 @@ class PseudoLabel(SelfTraining):
     """min_{psi,h} L_L(psi, h) + lambda(t) (1/B_u) sum 1[max p_w >= tau] H(f_hat, p_w)."""
 
     name: ClassVar[str] = "pseudo_label"
+    title: ClassVar[str] = "Pseudo Label"
     reference: ClassVar[str] = "Lee, ICML workshop 2013"
     defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "finetune": {"tau": 0.7, "ramp": 0.0},
         "frozen": {"tau": 0.7, "ramp": 0.0, "lam": 0.3},
     }
+    grid: ClassVar[Grid] = {"tau": TAUS, "lam": LAMBDAS}
 
     tau: ZeroToOne = 0.95
     """confidence a pseudo label needs in order to be kept"""

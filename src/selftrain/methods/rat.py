@@ -40,6 +40,7 @@ class RAT(Method):
     """L_L + lambda KL(p(x) || p(T(x, Phi_adv))), |phi_i| = eps_i ramp(t)."""
 
     name: ClassVar[str] = "rat"
+    title: ClassVar[str] = "RAT"
     reference: ClassVar[str] = "Suzuki and Sato, AAAI 2020"
     regimes: ClassVar[tuple[str, ...]] = ("scratch", "finetune")
     remarks: ClassVar[dict[str, str]] = {"frozen": "it moves and recolours pixels, which cached features do not have"}

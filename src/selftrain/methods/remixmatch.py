@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from selftrain.batch import Labeled, Unlabeled, Views
 from selftrain.config.options import Count, NonNegative, Positive
 from selftrain.errors import UserError
-from selftrain.methods.base import Losses, Method
+from selftrain.methods.base import Grid, Losses, Method
 from selftrain.methods.functional import PseudoLabels, cross_entropy, linear_ramp, mixup, probabilities, sharpen
 from selftrain.nn.collectives import all_mean
 from selftrain.nn.network import Network
@@ -55,12 +55,14 @@ class ReMixMatch(Method):
     """H(X') + ramp [lambda_u H(U') + lambda_1 H(q, p(A_1 x))] + lambda_r H(r, rotation head(Rot_r(A_1 x)))."""
 
     name: ClassVar[str] = "remixmatch"
+    title: ClassVar[str] = "ReMixMatch"
     reference: ClassVar[str] = "Berthelot et al., ICLR 2020"
     why_no_base: ClassVar[str] = (
         "its pseudo labels are mixed into the true ones, so no head could learn from these alone"
     )
     defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {"frozen": {"lam_rotation": 0.0, "window": 16}}
     remarks: ClassVar[Mapping[str, str]] = {"frozen": "there is no rotation term: features cannot be rotated"}
+    grid: ClassVar[Grid] = {"lam": (0.5, 1.5)}
 
     lam: NonNegative = 1.5
     """lambda_u, the weight of the mixed unlabeled loss"""

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from selftrain.batch import Labeled, Unlabeled, Views
 from selftrain.config.options import Count, NonNegative, Positive, ZeroToOne
-from selftrain.methods.base import Losses, Method
+from selftrain.methods.base import Grid, Losses, Method
 from selftrain.methods.functional import PseudoLabels, cross_entropy
 from selftrain.nn.average import Average
 from selftrain.nn.collectives import all_rows
@@ -70,8 +70,10 @@ class SelfTuning(Method):
     """H(y, p) + lambda (PGC_labeled + PGC_unlabeled)."""
 
     name: ClassVar[str] = "self_tuning"
+    title: ClassVar[str] = "Self-Tuning"
     reference: ClassVar[str] = "Wang et al., ICML 2021"
     why_no_base: ClassVar[str] = "its pseudo labels choose keys to contrast with, and no head is trained on them"
+    grid: ClassVar[Grid] = {"D": (24, 32), "lam": (0.1, 0.3, 1.0)}
 
     lam: NonNegative = 1.0
     """lambda, the weight of the contrast"""

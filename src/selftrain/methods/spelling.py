@@ -1,6 +1,6 @@
 """Method strings: ``dst(fixmatch(tau=0.9), worst=false)`` to a method and back.
 
-Knows nothing of what a method does, only its name, its fields and their types.
+Knows nothing of what a method does: it reads a name, options and their types.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ _TOKEN = re.compile(r"\s*([A-Za-z_][\w.-]*|[-+]?[\d.][\w.+-]*|'[^']*'|\"[^\"]*\"
 
 @dataclass
 class Spelling:
-    """A parsed method string: a name, and the values given for its fields (a Spelling where a field is a method)."""
+    """A parsed method string: a name, and the values given for its options (a Spelling where one is a method)."""
 
     name: str
     given: dict[str, Any] = field(default_factory=dict)
 
 
 def parse(text: str) -> Spelling:
-    """Read a method string; errors point at the place."""
+    """Parse a method string; an error shows where it cannot be read."""
     tokens: list[tuple[str, int]] = []
     position = 0
     while text[position:].strip():
         match = _TOKEN.match(text, position)
         if not match:
-            raise UserError(f"--method {text!r}: cannot read {text[position:].strip()!r}. {_EXAMPLE}")
+            raise UserError(f"`method={text!r}`: cannot read {text[position:].strip()!r}. {_EXAMPLE}")
         tokens.append((match[1], match.start(1)))
         position = match.end()
     if sum(token == "(" for token, _ in tokens) > 20:
-        raise UserError(f"--method {text[:60]!r}...: more than 20 brackets. {_EXAMPLE}")
+        raise UserError(f"`method` starts with {text[:60]!r}: more than 20 brackets. {_EXAMPLE}")
     spelling, rest = _parse_method(text, tokens, 0)
     if rest < len(tokens):
-        raise UserError(f"--method {text!r}: {tokens[rest][0]!r} is left over after the closing bracket. {_EXAMPLE}")
+        raise UserError(f"`method={text!r}`: {tokens[rest][0]!r} follows the closing bracket. {_EXAMPLE}")
     return spelling
 
 
@@ -49,12 +49,14 @@ _EXAMPLE = "Write it as in 'dst(fixmatch(tau=0.9), worst=false)'."
 def _parse_method(text: str, tokens: list[tuple[str, int]], i: int) -> tuple[Spelling, int]:
     def token(k: int) -> str:
         if k >= len(tokens):
-            raise UserError(f"--method {text!r}: it ends too early, a bracket is open or a value missing. {_EXAMPLE}")
+            raise UserError(
+                f"`method={text!r}`: it ends too early; a bracket is open or a value is missing. {_EXAMPLE}"
+            )
         return tokens[k][0]
 
     name = token(i)
     if not name[0].isalpha():
-        raise UserError(f"--method {text!r}: expected a method's name, found {name!r}. {_EXAMPLE}")
+        raise UserError(f"`method={text!r}`: expected a method's name, found {name!r}. {_EXAMPLE}")
     spelling = Spelling(name.lower().replace("-", "_"))
     i += 1
     if i >= len(tokens) or tokens[i][0] != "(":
@@ -67,9 +69,9 @@ def _parse_method(text: str, tokens: list[tuple[str, int]], i: int) -> tuple[Spe
         else:
             key = "base"
         if key in spelling.given:
-            raise UserError(f"--method {text!r}: {key!r} is given twice.")
+            raise UserError(f"`method={text!r}`: {key!r} is given twice. Keep one of them.")
         if token(i) in ("(", ")", ",", "="):
-            raise UserError(f"--method {text!r}: a value is missing before {token(i)!r}. {_EXAMPLE}")
+            raise UserError(f"`method={text!r}`: a value is missing before {token(i)!r}. {_EXAMPLE}")
         if key == "base":
             spelling.given[key], i = _parse_method(text, tokens, i)
         else:
@@ -78,22 +80,23 @@ def _parse_method(text: str, tokens: list[tuple[str, int]], i: int) -> tuple[Spe
         if token(i) == ",":
             i += 1
         elif token(i) != ")":
-            raise UserError(f"--method {text!r}: expected ',' or ')' before {token(i)!r}. {_EXAMPLE}")
+            raise UserError(f"`method={text!r}`: expected ',' or ')' before {token(i)!r}. {_EXAMPLE}")
     return spelling, i + 1
 
 
-def override(spelling: Spelling, path: list[str], value: Any, option: str) -> None:
-    """Give a field another value: ``["base", "tau"]`` reaches into the wrapped method."""
+def override(spelling: Spelling, path: list[str], value: Any) -> None:
+    """Give an option another value: ``["base", "tau"]`` reaches into the wrapped method."""
+    option = f"`method.{'.'.join(path)}={value}`"
     for step in path[:-1]:
         inner = spelling.given.get(step)
         if not isinstance(inner, Spelling):
-            raise UserError(f"{option}: {spelling.name!r} wraps no method {step!r}.")
+            raise UserError(f"{option}: {spelling.name} wraps no method. Leave out {step!r}.")
         spelling = inner
     spelling.given[path[-1]] = parse(value) if path[-1] == "base" and isinstance(value, str) else value
 
 
-def _check_whose(spelling: Spelling, methods: Mapping[str, type[Method]]) -> None:
-    """Refuse options that belong to the method inside: ``dst(fixmatch, tau=0.9)``."""
+def _check_owner_of_options(spelling: Spelling, methods: Mapping[str, type[Method]]) -> None:
+    """Refuse options of the base that are given to its wrapper: ``dst(fixmatch, tau=0.9)``."""
     inner = spelling.given.get("base")
     inside = methods.get(inner.name) if isinstance(inner, Spelling) else None
     if inner is None or inside is None:
@@ -103,35 +106,35 @@ def _check_whose(spelling: Spelling, methods: Mapping[str, type[Method]]) -> Non
             value = spell(spelling.given[key])
             raise UserError(
                 f"{spelling.name} has no option {key!r}, but {inner.name} has: write "
-                f"{spelling.name}({inner.name}({key}={value})) or --set method.base.{key}={value}."
+                f"{spelling.name}({inner.name}({key}={value})) or set `method.base.{key}={value}`."
             )
 
 
 def build(spelling: Spelling, methods: Mapping[str, type[Method]], regime: str) -> Method:
-    """The method that is spelled, with the defaults of a regime for all that is not given."""
+    """Build the method that is spelled; the regime's defaults fill in the options that are not given."""
     if spelling.name not in methods:
         raise UserError(
-            f"--method: there is no method {spelling.name!r}.{nearest(spelling.name, methods)} "
-            f"Known: {', '.join(sorted(methods))}."
+            f"`method`: there is no method {spelling.name!r}.{nearest(spelling.name, methods)} "
+            f"The methods: {', '.join(sorted(methods))}."
         )
     cls = methods[spelling.name]
     inner = spelling.given.get("base")
     if isinstance(inner, Spelling) and "base" not in field_types(cls):
         option = f"write {inner.name}=VALUE" if inner.name in field_types(cls) else "it wraps no other method"
-        raise UserError(f"--method: {inner.name!r} within {spelling.name}(...): {option}.")
-    _check_whose(spelling, methods)
+        raise UserError(f"`method`: {inner.name!r} within {spelling.name}(...): {option}.")
+    _check_owner_of_options(spelling, methods)
     given = {}
     for key, value in spelling.given.items():
         if key not in field_types(cls):
             raise unknown_option(key, field_types(cls), spelling.name)
         given[key] = build(value, methods, regime) if isinstance(value, Spelling) else value
     if "base" in field_types(cls) and "base" not in given:
-        raise UserError(f"--method: {cls.name} wraps another method; write for example '{cls.name}(fixmatch)'.")
+        raise UserError(f"`method`: {cls.name} wraps another method; write for example '{cls.name}(fixmatch)'.")
     return cls(**{**cls.regime_defaults(regime, given), **given})
 
 
 def write(method: Method, regime: str | None = None) -> str:
-    """The method as a string that ``parse`` reads; with a regime, without the values that are its defaults there."""
+    """Return the string from which ``parse`` reads the method; with a regime, without its default values there."""
     cls = type(method)
     own = {key: getattr(method, key) for key in field_types(cls)}
     usual = usual_values(cls, regime, own) if regime else {}
@@ -143,7 +146,7 @@ def write(method: Method, regime: str | None = None) -> str:
 
 
 def usual_values(cls: type[Method], regime: str, given: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """The field values of a method in a regime where its user gives none (but, perhaps, a base and a preset)."""
+    """Return the default values of a method's options in a regime; ``given`` may hold a base and a preset."""
     given = given or {}
     declared = {f.name: f.default for f in fields(cls) if f.name != "base"}
     chosen = {"preset": given["preset"]} if "preset" in given else {}

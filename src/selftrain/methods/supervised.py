@@ -19,6 +19,7 @@ class Supervised(Method):
     """min_{psi,h} L_L(psi, h)."""
 
     name: ClassVar[str] = "supervised"
+    title: ClassVar[str] = "Labels only"
     reference: ClassVar[str] = "the baseline of every table: labels only"
 
     w_strong: NonNegative = 0.0

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from selftrain.batch import Labeled, Unlabeled, Views
 from selftrain.config.options import NonNegative, ZeroToOne
-from selftrain.methods.base import Losses, Method, labeled_loss, labeled_views
+from selftrain.methods.base import LAMBDAS, Grid, Losses, Method, labeled_loss, labeled_views
 from selftrain.methods.co_training import overlap
 from selftrain.methods.functional import PseudoLabels, probabilities, pseudo_cross_entropy
 from selftrain.nn.layers import Classifier, Committee, copy_with_new_weights
@@ -32,9 +32,11 @@ class TriTraining(Method):
     """L_L(h_1) + L_L(h_2) + lambda sum_i L_U(h_i, where the others agree) + gamma |W_1 W_2^T|^2."""
 
     name: ClassVar[str] = "tri_training"
+    title: ClassVar[str] = "Tri-training"
     reference: ClassVar[str] = "Ruder and Plank, ACL 2018"
     why_no_base: ClassVar[str] = "its heads teach each other, so no head makes labels without learning from them"
     defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {"frozen": {"tau": 0.7}}
+    grid: ClassVar[Grid] = {"tau": (0.0, 0.7, 0.95), "lam": LAMBDAS}
 
     tau: ZeroToOne = 0.0
     """confidence both of the others need in order to teach; at 0 their agreement is enough"""

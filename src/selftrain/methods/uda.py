@@ -14,7 +14,7 @@ from torch import Tensor, nn
 
 from selftrain.batch import Labeled, Unlabeled, Views
 from selftrain.config.options import Positive, ZeroToOne
-from selftrain.methods.base import SelfTraining, labeled_loss, labeled_views
+from selftrain.methods.base import LAMBDAS, TEMPERATURES, Grid, SelfTraining, labeled_loss, labeled_views
 from selftrain.methods.functional import PseudoLabels, cross_entropy, kl_divergence, probabilities, sharpen, threshold
 from selftrain.nn.network import Network
 
@@ -24,11 +24,13 @@ class UDA(SelfTraining):
     """L_L + lambda (1/B_u) sum 1[max p_w >= tau] KL(Sharpen(p_w, T) || p_s)."""
 
     name: ClassVar[str] = "uda"
+    title: ClassVar[str] = "UDA"
     reference: ClassVar[str] = "Xie et al., NeurIPS 2020"
     defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "finetune": {"tau": 0.7, "T": 0.5},
         "frozen": {"tau": 0.7, "T": 0.5, "lam": 0.3},
     }
+    grid: ClassVar[Grid] = {"T": TEMPERATURES, "lam": LAMBDAS}
 
     tau: ZeroToOne = 0.8
     """confidence a pseudo label needs in order to be kept, before sharpening"""

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from selftrain.batch import Labeled, Unlabeled, Views
 from selftrain.config.options import AtLeast, NonNegative
-from selftrain.methods.base import Losses, Method, labeled_loss, labeled_views
+from selftrain.methods.base import Grid, Losses, Method, labeled_loss, labeled_views
 from selftrain.methods.functional import cross_entropy, kl_divergence, linear_ramp, probabilities
 from selftrain.nn.contexts import SavedRandomState
 from selftrain.nn.network import Network
@@ -50,10 +50,12 @@ class VAT(Method):
     """L_L + lambda ramp(t) KL(p(x) || p(x + r_adv)) + lambda_ent H(p(x), p(x))."""
 
     name: ClassVar[str] = "vat"
+    title: ClassVar[str] = "VAT"
     reference: ClassVar[str] = "Miyato et al., TPAMI 2018"
     why_no_base: ClassVar[str] = "its target is a neighbour's prediction, not a label that another head could learn"
     defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {"frozen": {"eps": 1.0}}
     remarks: ClassVar[Mapping[str, str]] = {"frozen": "the perturbation is added to the features, scaled to length"}
+    grid: ClassVar[Grid] = {"eps": (0.3, 1.0, 3.0), "lam": (0.3, 1.0)}
 
     eps: Annotated[float | None, AtLeast(0)] = None
     """length of the perturbation, in units of the network's input; none: 6 for a picture of 3 x 32 x 32, and in

@@ -14,11 +14,10 @@ from typing import Any
 
 import yaml
 
-from selftrain.bench.catalogue import GRIDS
 from selftrain.config.options import spell
 from selftrain.errors import UserError
 from selftrain.files import read_yaml
-from selftrain.methods.spelling import Spelling, parse
+from selftrain.methods import method_info
 
 
 @dataclass(frozen=True)
@@ -44,12 +43,12 @@ LEARNING_RATES, WEIGHT_DECAYS = (0.001, 0.003, 0.01, 0.03), (0.0005, 0.001)
 
 def usual_space(method: str, regime: str, fixed: Mapping[str, Any]) -> Space:
     """The paper's grid for a method, or for the one that DST wraps, without what its user has fixed."""
-    spelling, prefix = parse(method), "method."
-    while isinstance(inner := spelling.given.get("base"), Spelling):
-        spelling, prefix = inner, f"{prefix}base."
-    grid = {f"{prefix}{name}": values for name, values in GRIDS.get(spelling.name, {}).items()}
+    info, prefix = method_info(method), "method."
+    while info.base is not None:
+        info, prefix = info.base, f"{prefix}base."
+    grid = {f"{prefix}{name}": values for name, values in info.grid.items()}
     common = {} if regime == "scratch" else {"optim.lr": LEARNING_RATES}
-    given = {*fixed, *(f"{prefix}{name}" for name in spelling.given)}
+    given = {*fixed, *(f"{prefix}{name}" for name in info.options)}
     whole = {**grid, **common, "optim.weight_decay": WEIGHT_DECAYS}
     return {name: values for name, values in whole.items() if name not in given}
 
