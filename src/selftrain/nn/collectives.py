@@ -1,6 +1,6 @@
 """Collectives over the ranks of a run: sums, means, rows, broadcasts. With one rank they return their input.
 
-Knows nothing of methods, devices or files.
+Knows nothing of methods, devices or files. How processes start, stop and fail is in ``engine/distributed.py``.
 """
 
 from __future__ import annotations
@@ -11,19 +11,21 @@ from typing import TypeVar
 import torch
 from torch import Tensor, distributed
 
-Kind = TypeVar("Kind")
+Value = TypeVar("Value")
 
 
 def ranks() -> int:
+    """Return the number of ranks, 1 without a process group."""
     return distributed.get_world_size() if distributed.is_available() and distributed.is_initialized() else 1
 
 
 def rank() -> int:
+    """Return the number of this rank, from 0."""
     return distributed.get_rank() if ranks() > 1 else 0
 
 
 def all_sum(x: Tensor) -> Tensor:
-    """The sum of x over all ranks, without gradient."""
+    """Return the sum of x over all ranks, without gradient."""
     if ranks() == 1:
         return x
     x = x.detach().clone()
@@ -32,12 +34,12 @@ def all_sum(x: Tensor) -> Tensor:
 
 
 def all_mean(x: Tensor) -> Tensor:
-    """The mean of x over all ranks, without gradient."""
+    """Return the mean of x over all ranks, without gradient."""
     return all_sum(x) / ranks() if ranks() > 1 else x
 
 
 def all_rows(x: Tensor) -> Tensor:
-    """The rows of x of every rank, one after the other; ranks may have more rows or fewer."""
+    """Return the rows of x of all ranks, in the order of the ranks; their numbers of rows may differ."""
     if ranks() == 1:
         return x
     x = x.detach()
@@ -60,8 +62,8 @@ def average_in_place(tensors: Iterable[Tensor]) -> None:
         tensor.copy_(part.view_as(tensor))
 
 
-def from_first(value: Kind) -> Kind:
-    """What the first rank has, on every rank; the others wait for it."""
+def from_first(value: Value) -> Value:
+    """Return the first rank's value on every rank; the others wait for it."""
     if ranks() == 1:
         return value
     box = [value]
@@ -70,7 +72,7 @@ def from_first(value: Kind) -> Kind:
 
 
 def my_share(n: int) -> slice:
-    """Which of n things are this rank's."""
+    """Return the slice of n items that belongs to this rank."""
     return slice(rank() * n // ranks(), (rank() + 1) * n // ranks())
 
 
@@ -87,6 +89,6 @@ class _AllStacked(torch.autograd.Function):
 
 
 def all_stacked(x: Tensor) -> Tensor:
-    """x of every rank, stacked; gradient flows back to the rank it came from."""
+    """Return x of all ranks, stacked; gradient flows back to the rank that x came from."""
     out: Tensor = _AllStacked.apply(x)
     return out

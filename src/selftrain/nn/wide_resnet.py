@@ -1,4 +1,4 @@
-"""Wide ResNets, as FixMatch trains them from random weights: images in, pooled features out.
+"""Wide ResNets as FixMatch trains them from random weights: images in, pooled features out.
 
 Knows nothing of classes, heads, pretrained weights or how its input was normalised.
 """
@@ -13,25 +13,25 @@ from torch import Tensor, nn
 LEAKY_SLOPE = 0.1
 
 # FixMatch's TensorFlow code says momentum=0.999, the share of the *old* value; torch counts the share of the new one.
-# Running statistics need several thousand steps to settle at this pace (and an EMA of the weights lags behind them),
-# so it suits FixMatch's 2^20 steps; a run of about 1,000 steps must use something like torch's own 0.1.
+# With this momentum running statistics need several thousand steps to converge (and an EMA of the weights lags behind
+# them). That is right for FixMatch's 2^20 steps; a run of about 1,000 steps needs something like torch's default, 0.1.
 FIXMATCH_BN_MOMENTUM = 0.001
 
-BN_EPSILON = 0.001  # TensorFlow's default, which FixMatch leaves as it is (torch's is 1e-5)
+BN_EPSILON = 0.001  # TensorFlow's default, which FixMatch uses (torch's is 1e-5)
 
 
 @dataclass(frozen=True)
 class WideResNetShape:
-    """What tells one Wide ResNet from another."""
+    """The parameters that distinguish one Wide ResNet from another."""
 
     widths: tuple[int, ...]
     """Channels of each group of blocks; the stem has 16."""
     blocks: int
-    """Residual blocks in a group."""
+    """Residual blocks per group."""
     size: int
-    """Side in pixels of the images it is meant for."""
+    """Intended side of the images in pixels."""
     note: str
-    """One line for people who choose."""
+    """One-line description for the list of backbones."""
     first_stride: int = 1
     """Stride of the first group; every later group halves the side."""
     bn_momentum: float = FIXMATCH_BN_MOMENTUM
@@ -40,8 +40,8 @@ class WideResNetShape:
 
 # A name counts the convolutions, 1x1 shortcuts included: 1 + groups * (2 * 4 + 1), hence 28 with three groups and 37
 # with four. The fourth group of WRN-37-2 is for STL-10's 96 pixels. Its first group has stride 2, as in TorchSSL and
-# USB, which published the figures people compare with (96 -> 48 -> 24 -> 12 -> 6); FixMatch's own code (--scales=4) has
-# stride 1 there: the same parameters at four times the cost.
+# USB, whose published results are the usual comparison (96 -> 48 -> 24 -> 12 -> 6); FixMatch's own code (--scales=4)
+# has stride 1 there: the same parameters at four times the cost.
 WIDE_RESNETS = {
     "wrn-28-2": WideResNetShape(
         (32, 64, 128), 4, 32, "Wide ResNet of FixMatch for CIFAR-10 and SVHN, 1.5 M parameters"
@@ -52,7 +52,7 @@ WIDE_RESNETS = {
     ),
     # 8x8 -> 8 -> 4 -> 2. Made for short runs, hence torch's momentum.
     "wrn-tiny": WideResNetShape(
-        (16, 32, 64), 1, 32, "small Wide ResNet for images of 8 to 32 px, quick on a CPU, 0.08 M parameters", 1, 0.1
+        (16, 32, 64), 1, 32, "small Wide ResNet for images of 8 to 32 px, fast on a CPU, 0.08 M parameters", 1, 0.1
     ),
 }
 
@@ -60,8 +60,9 @@ WIDE_RESNETS = {
 class Block(nn.Module):
     """A pre-activation residual block: x + conv(act(conv(act(x)))).
 
-    With ``activate_before_residual`` the shortcut, too, starts from act(x). Elsewhere it starts from x while the
-    convolutions see act(x); some PyTorch ports feed them x wherever the width changes, FixMatch's own code does not.
+    With ``activate_before_residual`` the shortcut starts from act(x) as well. Otherwise it starts from x, and only the
+    convolutions see act(x). Some PyTorch ports feed the convolutions x wherever the width changes; FixMatch's own code
+    does not.
     """
 
     def __init__(
@@ -111,7 +112,7 @@ class WideResNet(nn.Module):
         self.bn = nn.BatchNorm2d(self.dim, eps=BN_EPSILON, momentum=bn_momentum)
         for module in self.modules():
             if isinstance(module, nn.Conv2d):
-                # Gain sqrt(2), as FixMatch: the slope of 0.1 is not counted.
+                # Gain sqrt(2) as in FixMatch, which ignores the slope of 0.1.
                 nn.init.kaiming_normal_(module.weight, mode="fan_out", nonlinearity="leaky_relu")
 
     def forward(self, x: Tensor) -> Tensor:
@@ -120,7 +121,7 @@ class WideResNet(nn.Module):
 
 
 def wide_resnet(name: str, *, channels: int = 3, bn_momentum: float | None = None) -> WideResNet:
-    """The Wide ResNet called ``name`` in `WIDE_RESNETS`, with its own BatchNorm momentum unless another is given."""
+    """Return the Wide ResNet called ``name`` in `WIDE_RESNETS`; ``bn_momentum`` overrides its batch-norm momentum."""
     shape = WIDE_RESNETS[name]
     return WideResNet(
         shape.widths,
