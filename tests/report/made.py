@@ -1,4 +1,4 @@
-"""Run folders as training writes them, made up in milliseconds: any number of classes, with or without truth."""
+"""Made-up run folders in the format that training writes: any number of classes, with or without ground truth."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import yaml
+from numpy.typing import NDArray
 
 NASTY = [
     '<script>alert("x")</script>', "</script><img src=x onerror=alert(1)>", "it's \"quoted\" & 'so'",
@@ -18,8 +19,8 @@ NASTY = [
 CIFAR = ["airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck"]
 
 
-def _accuracies(rng: np.random.Generator, K: int, method: str) -> tuple[np.ndarray, np.ndarray]:
-    """Accuracy of each class from labels only, and at the end: FixMatch makes the rich richer, DST does not."""
+def _accuracies(rng: np.random.Generator, K: int, method: str) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+    """Return the accuracy of each class with labels only and at the end: FixMatch harms weak classes, DST does not."""
     first = np.sort(np.clip(rng.normal(0.5, 0.22, K), 0.02, 0.97))[rng.permutation(K)]
     if method == "supervised":
         return first, first
@@ -43,7 +44,10 @@ def make_run(
     seed: int = 0,
     config: str | None = None,
 ) -> Path:
-    """``old``: only what runs wrote before the report existed. ``names``: of the pictures that were evaluated."""
+    """Write a run folder.
+
+    ``old`` writes only what runs had before there were reports; ``names`` are those of the evaluated images.
+    """
     classes = classes or CIFAR
     K = len(classes)
     rng = np.random.default_rng(7)

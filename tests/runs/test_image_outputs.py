@@ -224,7 +224,7 @@ def test_a_last_line_cut_short(data: Path, tmp_path: Path) -> None:
 
 def test_reports_show_pictures_of_another_folder(tmp_path: Path) -> None:
     from selftrain.report.examples import find_examples
-    from selftrain.report.reading import read_runs
+    from selftrain.report.run_data import read_runs
 
     photos, labels = layout_3(tmp_path / "photos")
     fill(tmp_path / "more", dict.fromkeys(CLASSES, 20), seed=5)
@@ -232,7 +232,7 @@ def test_reports_show_pictures_of_another_folder(tmp_path: Path) -> None:
     shown = find_examples(read_runs([run.folder])[0]).likely
     others = [one for one in shown if one.name.startswith("unlabeled:")]
     assert others
-    assert all(one.picture for one in others)
+    assert all(one.thumbnail for one in others)
 
 
 def test_wandb_itself_takes_the_rows(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -274,7 +274,7 @@ def report(
 
     reporter = Reporter()
     if figure:
-        from selftrain.report.figures import draw_figures
+        from selftrain.report.paper_figures import draw_figures
 
         for path in draw_figures(figure, runs or [], output):
             reporter.say(f"figure: {path}")

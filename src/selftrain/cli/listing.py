@@ -127,7 +127,7 @@ def _benches(pattern: str | None) -> Iterator[Table]:
 
 
 def _figures(pattern: str | None) -> Iterator[Table]:
-    from selftrain.report.figures import FIGURES, bench_command, figure_command
+    from selftrain.report.paper_figures import FIGURES, bench_command, figure_command
 
     table = Table("name", "what it shows", "its runs, and the figure", show_lines=True)
     for name in _wanted(list(FIGURES), pattern, "figures"):

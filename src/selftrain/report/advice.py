@@ -1,7 +1,7 @@
-"""What to do next, in plain words, from the numbers of a run.
+"""What to do next, in plain words, from the results of a run.
 
-Knows nothing of pages. Each rule looks at one thing, says what it saw, and what would help; none looks at what the
-folder does not hold.
+Knows nothing of pages. Each rule looks at one result, says what it found, and what would help. A rule whose result the
+run folder does not hold stays silent.
 """
 
 from __future__ import annotations
@@ -11,11 +11,15 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from selftrain.report.charts import percent, points, ratio
-from selftrain.report.reading import RunData, reference_of
+from selftrain.report.charts import percent, ratio
+from selftrain.report.reference import baseline_of
+from selftrain.report.run_data import RunData
+from selftrain.text import plural
 
-MANY_LOST = 0.05
-"""a class has lost by self-training if its accuracy fell by more than this"""
+LOST = 0.05
+"""a class is harmed by self-training if its accuracy falls by more than this"""
+LOST_MUCH = 0.15
+SAME_REMEDY = "The remedy is the same as above."
 
 
 @dataclass(frozen=True)
@@ -27,194 +31,184 @@ class Advice:
     command: str = ""
 
 
-def listed(names: Sequence[str], most: int = 4) -> str:
-    """``a, b, c and 9 more``"""
+@dataclass(frozen=True)
+class Remedy:
+    text: str
+    command: str = ""
+
+
+def quoted(names: Sequence[str], most: int = 4) -> str:
+    """Return ``“a”, “b” and “c”``, or ``“a”, “b” and 9 more``."""
     shown = [f"“{name}”" for name in names[:most]]
     if len(names) > most:
-        return f"{', '.join(shown)} and {len(names) - most} more"
-    return " and ".join([", ".join(shown[:-1]), shown[-1]] if len(shown) > 1 else shown)
-
-
-def classes_word(count: int) -> str:
-    return "1 class" if count == 1 else f"{count} classes"
+        shown.append(f"{len(names) - most} more")
+    return " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1])))
 
 
 def advise(run: RunData, others: Sequence[RunData]) -> list[Advice]:
-    """The most pressing first."""
-    rules = (_unfinished, _dying, _matthew, _falling, _few_pseudo, _noisy_pseudo, _unsettled, _overconfident, _heads,
-             _few_labels, _unmeasured)  # fmt: skip
-    found = sorted((a for rule in rules for a in rule(run, others)), key=lambda advice: -advice.weight)
-    remedy, _ = _remedy(run)
-    for i, advice in enumerate(found):  # what helps against several things is said once
+    """Return the advice for a run among the other runs of the page, the most pressing first."""
+    found = sorted((advice for rule in RULES for advice in rule(run, others)), key=lambda advice: -advice.weight)
+    remedy = _remedy(run).text
+    for i, advice in enumerate(found):
         if remedy in advice.text and any(remedy in before.text for before in found[:i]):
-            found[i] = replace(advice, text=advice.text.replace(remedy, "The same helps."), command="")
+            found[i] = replace(advice, text=advice.text.replace(remedy, SAME_REMEDY), command="")
     return found
 
 
-def debiased(run: RunData) -> str | None:
-    """The DST version of a run's method, where there is one."""
-    from selftrain.errors import UserError
-    from selftrain.methods import make_method
-
-    if run.method.startswith("dst"):
-        return None
-    try:
-        base = run.method.partition("(")[0]
-        make_method(f"dst({base})")
-    except UserError:
-        return None
-    return f"dst({base})"
+def next_steps(runs: Sequence[RunData]) -> list[tuple[int | None, str, list[Advice]]]:
+    """Return (run, its name, its advice); advice that all of several runs share comes once, at the end."""
+    advice = [advise(run, runs) for run in runs]
+    shared = [a for a in advice[0] if all(a in other for other in advice)] if len(runs) > 1 else []
+    steps: list[tuple[int | None, str, list[Advice]]] = [
+        (i, run.name, [a for a in found if a not in shared])
+        for i, (run, found) in enumerate(zip(runs, advice, strict=True))
+    ]
+    return steps + ([(None, "All runs", shared)] if shared else [])
 
 
-def _remedy(run: RunData) -> tuple[str, str]:
-    better = debiased(run)
-    if better:
-        return (
-            "Debiased self-training keeps the head that makes pseudo labels away from them.",
-            f'selftrain train … --method "{better}"',
+def _remedy(run: RunData) -> Remedy:
+    """Return the remedy for a run that learns from its own mistakes."""
+    if run.info.can_be_base:
+        return Remedy(
+            "Debiased self-training (DST) keeps the head that makes the pseudo labels from learning from them.",
+            f'selftrain train … --method "dst({run.method})"',
         )
-    return "Label a few more pictures of these classes; those under “likely mistakes” are good ones to start with.", ""
+    return Remedy("Label a few more images of these classes; start with those under “likely mistakes”.")
 
 
 def _unfinished(run: RunData, _: Sequence[RunData]) -> Iterator[Advice]:
     if not run.finished:
         yield Advice(
             2,
-            "Let it finish",
-            f"The run stopped at step {run.last['step']:,}.",
+            "Finish the run",
+            f"The last evaluation is that of step {run.last['step']:,}. If the run was stopped, resume it.",
             f"selftrain train --resume --out {run.folder}",
         )
 
 
-def dying_classes(run: RunData) -> list[str]:
-    """Classes that are not predicted any more: the alarms of training, or none of the predictions."""
-    names = list(run.alarms)
-    for share in (run.pool_share, run.by_class("predicted")):
-        if share is not None:
-            names += [run.classes[k] for k in np.flatnonzero(share == 0)]
-    return list(dict.fromkeys(names))
-
-
-def _dying(run: RunData, _: Sequence[RunData]) -> Iterator[Advice]:
-    gone = dying_classes(run)
+def _vanishing(run: RunData, _: Sequence[RunData]) -> Iterator[Advice]:
+    gone = run.vanishing_classes()
+    remedy = _remedy(run)
     if gone:
-        text, command = _remedy(run)
         verb = "is" if len(gone) == 1 else "are"
         yield Advice(
             3,
-            f"{classes_word(len(gone))} {verb} dying",
-            f"{listed(gone)} {verb} hardly or never predicted any more. {text}",
-            command,
+            f"{plural(len(gone), 'class', 'classes')} {verb} vanishing",
+            f"{quoted(gone)} {verb} rarely or never predicted any more. {remedy.text}",
+            remedy.command,
         )
     elif (imbalance := run.value("imbalance_ratio")) is not None and imbalance >= 3:
-        text, command = _remedy(run)
         yield Advice(
             2,
-            "Predictions lean to some classes",
-            f"The favourite class is predicted {ratio(imbalance)} times as often as the least favourite one, although "
-            f"each counts the same. {text}",
-            command,
+            "Predictions favour some classes",
+            f"On a class-balanced set, the most predicted class is predicted {ratio(imbalance)} times as often as the "
+            f"least predicted one. {remedy.text}",
+            remedy.command,
         )
 
 
-def _matthew(run: RunData, others: Sequence[RunData]) -> Iterator[Advice]:
-    reference = reference_of(run, others)
-    if reference is None or run.per_class is None or run.method.startswith("supervised"):
+def _harmed(run: RunData, others: Sequence[RunData]) -> Iterator[Advice]:
+    baseline = baseline_of(run, others)
+    if baseline is None or run.per_class is None or run.labels_only:
         return
-    lost = [
+    lost = sorted(
         (b - a, name)
-        for name, a, b in zip(run.classes, reference[0], run.per_class, strict=True)
-        if a is not None and b is not None and b - a < -MANY_LOST
-    ]
+        for name, a, b in zip(run.classes, baseline.per_class, run.per_class, strict=True)
+        if a is not None and b is not None and b - a < -LOST
+    )
     if lost:
-        lost.sort()
-        text, command = _remedy(run)
+        largest = -lost[0][0]
+        remedy = _remedy(run)
         yield Advice(
-            3 if lost[0][0] < -0.15 else 2,
-            f"Self-training took from {classes_word(len(lost))}",
-            f"Compared with labels only, {listed([name for _, name in lost])} lost accuracy, "
-            f"{points(lost[0][0])} points at worst: the rich get richer. {text}",
-            command,
+            3 if largest > LOST_MUCH else 2,
+            f"Self-training harmed {plural(len(lost), 'class', 'classes')}",
+            f"Compared with labels only, {quoted([name for _, name in lost])} lost accuracy, up to "
+            f"{100 * largest:.1f} points. {remedy.text}",
+            remedy.command,
         )
 
 
-def _falling(run: RunData, _: Sequence[RunData]) -> Iterator[Advice]:
-    """In the second half: before, it falls of itself, because more and harder pictures come in."""
+def _falling_quality(run: RunData, _: Sequence[RunData]) -> Iterator[Advice]:
+    """Look at the second half only: earlier, quality falls because more and harder images come in."""
     curve = [value for _, value in run.curve("pseudo_label_quality")]
     late = curve[len(curve) // 2 :]
     if len(late) >= 3 and max(late) - late[-1] > 0.03:
-        text, command = _remedy(run) if debiased(run) else ("Raise the threshold, or stop earlier.", "")
+        remedy = _remedy(run) if run.info.can_be_base else Remedy("Raise the threshold, or stop earlier.")
         yield Advice(
             2,
             "Pseudo labels get worse",
-            f"Half-way, {percent(max(late))} of those in use were right; at the end {percent(late[-1])}: the run "
-            f"learns from its own mistakes. {text}",
-            command,
+            f"In the second half of training, the share of correct pseudo labels fell from {percent(max(late))} to "
+            f"{percent(late[-1])}: the run learns from its own mistakes. {remedy.text}",
+            remedy.command,
         )
 
 
-def _few_pseudo(run: RunData, _: Sequence[RunData]) -> Iterator[Advice]:
+def _few_pseudo_labels(run: RunData, _: Sequence[RunData]) -> Iterator[Advice]:
     quantity = run.value("pseudo_label_quantity")
     if quantity is not None and quantity < 0.3:
+        base = run.info.base
         yield Advice(
             2,
             "Few pseudo labels are used",
-            f"Only {percent(quantity)} of the unlabeled pictures pass the threshold. Lower it, or train longer.",
-            "selftrain train … --set method.base.tau=0.6" if run.method.startswith("dst") else "",
+            f"Only {percent(quantity)} of the unlabeled images pass the threshold. Lower it, or train longer.",
+            "selftrain train … --set method.base.tau=0.6" if base and "tau" in base.grid else "",
         )
 
 
-def _noisy_pseudo(run: RunData, _: Sequence[RunData]) -> Iterator[Advice]:
+def _wrong_pseudo_labels(run: RunData, _: Sequence[RunData]) -> Iterator[Advice]:
     quantity, quality = run.value("pseudo_label_quantity"), run.value("pseudo_label_quality")
     if quantity is not None and quality is not None and quantity > 0.7 and quality < 0.6:
         yield Advice(
             2,
             "Many pseudo labels are wrong",
-            f"{percent(quantity)} of the unlabeled pictures are learned from, and {percent(1 - quality)} of those "
-            "labels are wrong. A higher threshold (tau) keeps fewer and better ones; more labels help more.",
+            f"The run learns from {percent(quantity)} of the unlabeled images, and {percent(1 - quality)} of their "
+            "pseudo labels are wrong. A higher threshold (tau) keeps fewer but better ones; more labels help most.",
         )
 
 
-def _unsettled(run: RunData, _: Sequence[RunData]) -> Iterator[Advice]:
-    steps = int(run.config.get("train.steps") or 0)
+def _still_changing(run: RunData, _: Sequence[RunData]) -> Iterator[Advice]:
+    steps = int(run.settings.get("train.steps") or 0)
     longer = f"selftrain train … --steps {2 * steps}" if steps else ""
     curve = [value for _, value in run.curve("accuracy")]
     if len(curve) >= 8 and np.mean(curve[-2:]) - np.mean(curve[-len(curve) // 4 - 2 : -2]) > 0.01:
         yield Advice(
-            2, "It is still learning", "Accuracy still rises at the end. More steps will probably help.", longer
+            2,
+            "The model is still improving",
+            "Accuracy still rises at the end of training. More steps will probably help.",
+            longer,
         )
     elif (churn := run.last.get("pseudo_churn")) is not None and churn > 0.1:
         yield Advice(
             2,
             "Pseudo labels have not settled",
-            f"{percent(churn)} of them changed since the evaluation before. More steps will probably help.",
+            f"{percent(churn)} of them changed since the previous evaluation. More steps will probably help.",
             longer,
         )
 
 
-def _overconfident(run: RunData, _: Sequence[RunData]) -> Iterator[Advice]:
+def _miscalibrated(run: RunData, _: Sequence[RunData]) -> Iterator[Advice]:
     ece = run.value("ece")
     if ece is not None and ece > 0.1:
         bins = run.value("calibration") or []
-        said = sum(n * c for n, c, _ in bins if n)
-        right = sum(n * a for n, _, a in bins if n)
-        way = "too sure of itself" if said > right else "not sure enough" if bins else "off"
+        confidence = sum(n * c for n, c, _ in bins if n)
+        correct = sum(n * a for n, _, a in bins if n)
+        way = "overconfident" if confidence > correct else "underconfident" if bins else "miscalibrated"
         yield Advice(
             2,
-            "Its confidence is not to be trusted",
-            f"It is {way}: confidence and accuracy differ by {percent(ece)} on average. Rank pictures by confidence, "
-            "but do not read it as a probability.",
+            "Confidence does not match accuracy",
+            f"The model is {way}: confidence and accuracy differ by {100 * ece:.1f} points on average. Use confidence "
+            "to rank images, not as a probability.",
         )
 
 
-def _heads(run: RunData, _: Sequence[RunData]) -> Iterator[Advice]:
+def _heads_disagree(run: RunData, _: Sequence[RunData]) -> Iterator[Advice]:
     agreement = run.last.get("head_agreement")
     if agreement is not None and agreement < 0.6:
         yield Advice(
             1,
             "The heads disagree",
-            f"The pseudo head shares only {percent(agreement)} of the labels that it is taught. Where the heads "
-            "differ, a label would tell the model most: see “likely mistakes”.",
+            f"The pseudo head predicts only {percent(agreement)} of the pseudo labels that it is trained on. Images on "
+            "which the heads differ are the most useful ones to label: see “likely mistakes”.",
         )
 
 
@@ -224,16 +218,22 @@ def _few_labels(run: RunData, _: Sequence[RunData]) -> Iterator[Advice]:
         yield Advice(
             1,
             "A few more labels go a long way",
-            f"There are {labels:.3g} labels a class. Label some of the pictures under “likely mistakes”, the weakest "
-            "classes first, and train again.",
+            f"There {'is 1 label' if labels == 1 else f'are {labels:.3g} labels'} per class. Label some of the images "
+            "under “likely mistakes”, the weakest classes first, and train again.",
         )
 
 
-def _unmeasured(run: RunData, _: Sequence[RunData]) -> Iterator[Advice]:
+def _no_test_set(run: RunData, _: Sequence[RunData]) -> Iterator[Advice]:
     if run.per_class is None:
         yield Advice(
             2,
-            "Nobody knows yet how good it is",
-            "There is no test set. Hold out some labels, or give a folder of pictures whose class you know.",
+            "The accuracy is not known yet",
+            "There is no test set. Hold out some labels, or pass a folder of images whose classes are known.",
             "selftrain train … --test checked/",
         )
+
+
+RULES = (
+    _unfinished, _vanishing, _harmed, _falling_quality, _few_pseudo_labels, _wrong_pseudo_labels, _still_changing,
+    _miscalibrated, _heads_disagree, _few_labels, _no_test_set,
+)  # fmt: skip

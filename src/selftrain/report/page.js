@@ -14,7 +14,7 @@
     return element;
   };
 
-  // Theme: as the system has it, or as the reader wants it; remembered where the browser allows.
+  // Theme: the system's, unless the reader chooses another; stored if the browser allows it.
   const themes = ["auto", "light", "dark"];
   const button = document.getElementById("theme");
   const setTheme = (theme) => {
@@ -22,7 +22,7 @@
     else root.setAttribute("data-theme", theme);
     button.textContent = "Theme: " + theme;
     button.dataset.now = theme;
-    try { localStorage.setItem("selftrain-theme", theme); } catch { /* a file opened without storage */ }
+    try { localStorage.setItem("selftrain-theme", theme); } catch { /* no storage for this file */ }
   };
   let saved = "auto";
   try { saved = localStorage.getItem("selftrain-theme") || "auto"; } catch { /* as above */ }
@@ -31,7 +31,7 @@
     setTheme(themes[(themes.indexOf(button.dataset.now) + 1) % themes.length]);
   });
 
-  // Runs: what is not ticked is hidden everywhere.
+  // Runs: those that are not checked are hidden everywhere.
   for (const box of all("[data-toggle]")) {
     box.checked = true;
     box.addEventListener("change", () => {
@@ -55,16 +55,16 @@
     tip.style.left = Math.max(6, left) + "px";
     tip.style.top = Math.max(6, Math.min(y + 14, innerHeight - box.height - 6)) + "px";
   };
-  const said = (title, lines) => title + ": " + lines.map(([, name, value]) => name + " " + value).join(", ");
+  const asText = (title, lines) => title + ": " + lines.map(([, name, value]) => name + " " + value).join(", ");
 
-  // Curves and bars: the nearest place under the pointer, or one place on with the arrow keys.
+  // Lines and bars: show the values nearest to the pointer, or move with the arrow keys.
   for (const figure of all("[data-chart]")) {
     const chart = data.charts[figure.dataset.chart];
     const plot = figure.querySelector(".plot");
     if (!chart || !plot) continue;
     const area = plot.querySelector(".area");
     const cursor = plot.querySelector(".cursor");
-    const many = figure.classList.contains("of-run");
+    const oneRun = figure.classList.contains("of-run");
     const last = chart.x.length - 1;
     let at = last;
     plot.setAttribute("role", "slider");
@@ -75,18 +75,18 @@
       at = Math.max(0, Math.min(last, index));
       const lines = chart.series
         .filter((s) => !hidden.has(s.run) && s.text[at] !== null)
-        .map((s) => [many ? null : s.run, s.name, s.text[at]]);
+        .map((s) => [oneRun ? null : s.run, s.name, s.text[at]]);
       const box = area.getBoundingClientRect();
       const top = Math.min(...chart.series.map((s) => s.y[at]).filter((y) => y !== null), 100);
       cursor.style.left = chart.x[at] + "%";
       cursor.classList.add("on");
       plot.setAttribute("aria-valuenow", String(at));
-      plot.setAttribute("aria-valuetext", said(chart.labels[at], lines));
+      plot.setAttribute("aria-valuetext", asText(chart.labels[at], lines));
       showTip(chart.labels[at], lines, box.left + box.width * chart.x[at] / 100,
         clientY === undefined ? box.top + box.height * top / 100 : clientY);
     };
     const hide = () => { tip.hidden = true; cursor.classList.remove("on"); };
-    plot.setAttribute("aria-valuetext", said(chart.labels[last],
+    plot.setAttribute("aria-valuetext", asText(chart.labels[last],
       chart.series.filter((s) => s.text[last] !== null).map((s) => [s.run, s.name, s.text[last]])));
     plot.addEventListener("pointermove", (event) => {
       const box = area.getBoundingClientRect();
@@ -109,7 +109,7 @@
     });
   }
 
-  // Confusion matrices: rows are true classes, columns predicted ones.
+  // Confusion matrices: rows are true classes, columns are predicted classes.
   for (const figure of all("[data-matrix]")) {
     const chart = data.charts[figure.dataset.matrix];
     const names = data.classes[chart.names];
@@ -128,17 +128,17 @@
     matrix.setAttribute("aria-valuemin", "0");
     matrix.setAttribute("aria-valuemax", String(K * K - 1));
     matrix.setAttribute("aria-valuenow", "0");
-    matrix.setAttribute("aria-valuetext", K + " classes; arrow keys move from square to square");
+    matrix.setAttribute("aria-valuetext", K + " classes; use the arrow keys to move between squares");
     const show = (row, column, clientX, clientY) => {
       at = [Math.max(0, Math.min(K - 1, row)), Math.max(0, Math.min(K - 1, column))];
       const n = counts.get(at[0] * K + at[1]) || 0;
-      const share = support[at[0]] ? (100 * n / support[at[0]]).toFixed(1) + "\u202f%" : "–";
-      const title = at[0] === at[1] ? names[at[0]] + ", told right" : names[at[0]] + " taken for " + names[at[1]];
-      const lines = [[null, "pictures", String(n)], [null, "of its class", share]];
+      const share = support[at[0]] ? (100 * n / support[at[0]]).toFixed(1) + "%" : "–";
+      const title = at[0] === at[1] ? names[at[0]] + ", correct" : names[at[0]] + " classified as " + names[at[1]];
+      const lines = [[null, "images", String(n)], [null, "share of its class", share]];
       mark.style.cssText = `left:${100 * at[1] / K}%;top:${100 * at[0] / K}%;width:${100 / K}%;height:${100 / K}%`;
       mark.classList.add("on");
       matrix.setAttribute("aria-valuenow", String(at[0] * K + at[1]));
-      matrix.setAttribute("aria-valuetext", said(title, lines));
+      matrix.setAttribute("aria-valuetext", asText(title, lines));
       const box = square.getBoundingClientRect();
       showTip(title, lines, clientX ?? box.left + box.width * (at[1] + 1) / K,
         clientY ?? box.top + box.height * (at[0] + 0.5) / K);
@@ -162,7 +162,7 @@
     });
   }
 
-  // The table of classes: sorted by any column, searched by name.
+  // The table of classes: sort by any column, search by name.
   for (const table of all("[data-sortable]")) {
     const heads = all("thead th", table);
     const body = table.tBodies[0];

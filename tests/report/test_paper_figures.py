@@ -1,4 +1,4 @@
-"""The paper's figures by name: each has a bench, finds its own runs among others, and is drawn as PNG and SVG."""
+"""The paper's figures by name: each has a bench, finds its runs among others, and is drawn as PNG and SVG."""
 
 from __future__ import annotations
 
@@ -17,28 +17,22 @@ from selftrain.cli import main
 from selftrain.cli.listing import tables
 from selftrain.config.resolve import dump_settings
 from selftrain.errors import UserError
-from selftrain.report import concept
-from selftrain.report.figures import (
-    FIGURES,
-    _mean_curve,
-    bench_command,
-    draw_figures,
-    figure_command,
-    find_figure,
-    pick,
-)  # fmt: skip
-from selftrain.report.reading import RunData, read_run
+from selftrain.report.paper_figures import FIGURES, bench_command, draw_figures, figure_command, find_figure
+from selftrain.report.paper_figures.curves import mean_curve
+from selftrain.report.paper_figures.hyperplanes import Line, solve
+from selftrain.report.paper_figures.pick import pick
+from selftrain.report.run_data import RunData, read_run
 from selftrain.runs.trainer import settle
 from tests.report.made import make_run
 
-OF_RUNS = [name for name, figure in FIGURES.items() if figure.needs]
+NEED_RUNS = [name for name, figure in FIGURES.items() if figure.needs]
 
 
 @pytest.fixture(scope="module")
 def bench_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Made-up runs where the benches of all figures would leave theirs; equal cells are one run."""
+    """Made-up runs in the folders that the benches of all figures would use; equal cells are one run."""
     out = tmp_path_factory.mktemp("bench")
-    for name in OF_RUNS:
+    for name in NEED_RUNS:
         for cell in cells_of(BENCHES[f"figure/{name}"], 1):
             folder = cell.folder(out)
             if not folder.exists():
@@ -56,8 +50,8 @@ def runs(bench_folder: Path) -> list[RunData]:
     return [read_run(path.parent) for path in bench_folder.rglob("config.yaml")]
 
 
-@pytest.mark.parametrize("name", OF_RUNS)
-def test_each_figure_is_drawn_from_its_own_runs(
+@pytest.mark.parametrize("name", NEED_RUNS)
+def test_each_figure_is_drawn_from_the_runs_of_its_bench(
     bench_folder: Path, runs: list[RunData], tmp_path: Path, name: str
 ) -> None:
     bench = BENCHES[f"figure/{name}"]
@@ -67,14 +61,14 @@ def test_each_figure_is_drawn_from_its_own_runs(
              for row, members in rows.items()}  # fmt: skip
     assert found == {key: [folder] for key, folder in own.items()}
     png, svg = draw_figures([name], list(own.values()), tmp_path / name)
-    with Image.open(png) as picture:
-        assert picture.width > 300
-        assert np.asarray(picture.convert("L")).std() > 5
+    with Image.open(png) as image:
+        assert image.width > 300
+        assert np.asarray(image.convert("L")).std() > 5
     assert ElementTree.parse(svg).getroot().tag.endswith("svg")
     assert max(png.stat().st_size, svg.stat().st_size) < 150_000
 
 
-def test_runs_of_ones_own_are_found_by_method_and_by_what_the_row_is_about(tmp_path: Path) -> None:
+def test_other_runs_are_found_by_their_method_and_the_settings_of_the_row(tmp_path: Path) -> None:
     for method in ("fixmatch", "dst(fixmatch)", "supervised"):
         settings, _ = settle({"method": method, "regime": "scratch", "data.path": "x", "data.labels_per_class": 7})
         make_run(tmp_path / method.strip("()"), method, data="/nowhere/mine", config=dump_settings(settings))
@@ -86,7 +80,7 @@ def test_runs_of_ones_own_are_found_by_method_and_by_what_the_row_is_about(tmp_p
 
 def test_seeds_are_averaged(tmp_path: Path) -> None:
     runs = [read_run(make_run(tmp_path / str(seed), seed=seed)) for seed in range(3)]
-    steps, mean, spread = _mean_curve(runs, lambda run: run.curve("accuracy"))
+    steps, mean, spread = mean_curve(runs, lambda run: run.curve("accuracy"))
     values = np.array([[value for _, value in run.curve("accuracy")] for run in runs])
     assert steps.tolist() == [row["step"] for row in runs[0].rows]
     assert np.allclose(mean, values.mean(axis=0))
@@ -114,7 +108,7 @@ def test_the_command_line(
     assert command(monkeypatch, "report", tmp_path) == 2
     assert "not a run folder" in capsys.readouterr().err
     assert command(monkeypatch, "report", tmp_path / "nothing", "--figure", "algorithm") == 2
-    assert "no such folder" in capsys.readouterr().err
+    assert "the folder does not exist" in capsys.readouterr().err
     figures = ["--figure", "algorithm", "--figure", "worst-case"]
     assert command(monkeypatch, "report", bench_folder, *figures, "-o", tmp_path / "new") == 0
     assert sorted(path.name for path in (tmp_path / "new").iterdir()) == [
@@ -128,35 +122,35 @@ def test_every_figure_is_listed_with_its_commands() -> None:
     (table,) = tables("figures", None)
     names, _, commands = ([*column.cells] for column in table.columns)
     assert names == list(FIGURES)
-    assert {f"figure/{name}" for name in OF_RUNS} == {name for name in BENCHES if name.startswith("figure/")}
+    assert {f"figure/{name}" for name in NEED_RUNS} == {name for name in BENCHES if name.startswith("figure/")}
     for name, text in zip(names, commands, strict=True):
-        assert (f"selftrain bench figure/{name} " in str(text)) == (name in OF_RUNS)
+        assert (f"selftrain bench figure/{name} " in str(text)) == (name in NEED_RUNS)
         assert f"--figure {name} " in str(text)
-        assert name not in OF_RUNS or len(cells_of(BENCHES[f"figure/{name}"], 1)) <= 8
+        assert name not in NEED_RUNS or len(cells_of(BENCHES[f"figure/{name}"], 1)) <= 8
 
 
-def test_the_worst_hyperplane_fits_the_labels_and_does_harm_that_moved_features_prevent() -> None:
-    found = concept.solve()
+def test_the_worst_hyperplane_fits_the_labels_and_moved_features_limit_its_harm() -> None:
+    found = solve()
     y, few = found.y, found.few
 
-    def said(line: concept.Line, points: torch.Tensor) -> torch.Tensor:
+    def predicted(line: Line, points: torch.Tensor) -> torch.Tensor:
         return (points @ line[0] + line[1] > 0).long()
 
     def differ(a: torch.Tensor, b: torch.Tensor) -> float:
         return float((a != b).float().mean())
 
-    assert torch.equal(said(found.worst, found.x[few]), y[few])
-    assert torch.equal(said(found.worst_z, found.z[few]), y[few])
-    before = differ(said(found.worst, found.x), said(found.learned, found.x))
-    after = differ(said(found.worst_z, found.z), said(found.learned_z, found.z))
+    assert torch.equal(predicted(found.worst, found.x[few]), y[few])
+    assert torch.equal(predicted(found.worst_z, found.z[few]), y[few])
+    before = differ(predicted(found.worst, found.x), predicted(found.learned, found.x))
+    after = differ(predicted(found.worst_z, found.z), predicted(found.learned_z, found.z))
     assert after < before / 2
-    assert differ(said(found.learned_z, found.z), y) < differ(said(found.learned, found.x), y)
+    assert differ(predicted(found.learned_z, found.z), y) < differ(predicted(found.learned, found.x), y)
 
 
-def test_a_figure_without_runs_needs_none(tmp_path: Path) -> None:
+def test_hyperplanes_needs_no_runs_and_other_figures_do(tmp_path: Path) -> None:
     written = draw_figures(["hyperplanes"], [], tmp_path / "drawn.png")
     assert written == [tmp_path / "drawn.png", tmp_path / "drawn.svg"]
-    with pytest.raises(UserError, match="name its runs"):
+    with pytest.raises(UserError, match=r"'algorithm' needs runs\. Make them with: selftrain bench figure/algorithm"):
         draw_figures(["algorithm"], [])
 
 
@@ -172,10 +166,10 @@ def test_every_figure_is_in_the_documentation(name: str) -> None:
     for line in (bench_command(name), figure_command(name)):
         assert line in section
     for suffix in (".png", ".svg"):
-        picture = PAGE.parent / "figures" / f"{name}{suffix}"
-        assert 5_000 < picture.stat().st_size < 150_000
+        file = PAGE.parent / "figures" / f"{name}{suffix}"
+        assert 5_000 < file.stat().st_size < 150_000
 
 
-def test_there_is_no_other_picture() -> None:
+def test_the_folder_of_figures_holds_nothing_else() -> None:
     kept = {path.stem for path in (PAGE.parent / "figures").iterdir()}
     assert kept == {*FIGURES, "report"}

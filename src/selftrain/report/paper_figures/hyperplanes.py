@@ -1,27 +1,30 @@
-"""The idea of the worst case on points in the plane: computed, not sketched, and the same every time.
+"""The idea of the worst case, computed on points in the plane, with the same result every time.
 
-Knows nothing of runs or of images: two classes, three labels each, linear heads, and features that may move.
+Knows nothing of runs or images: two classes with three labels each, linear heads, and features that can move.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 import torch
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure as Sheet
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
+from selftrain.report.paper_figures.style import COLOURS, INK, SOFT, Groups, add_legend, make_sheet, set_title
 
 POINTS, STEPS = 160, 400
+CLASS_COLOURS, WORST = COLOURS[1:3], COLOURS[3]
 Line = tuple[Tensor, float]
 """w and b; w x + b > 0 is class 1"""
 
 
-class Solved(NamedTuple):
-    """Points x with classes y, few of them labeled; points z after psi; and the lines through both."""
+class Solution(NamedTuple):
+    """Points x with classes y, a few of them labeled; the points z after psi; and the lines that separate both."""
 
     x: Tensor
     y: Tensor
@@ -34,39 +37,44 @@ class Solved(NamedTuple):
     worst_z: Line
 
 
-def solve() -> Solved:
+@cache
+def solve() -> Solution:
+    """Train the lines and the moving features; nothing outside is read or changed, random state included."""
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         x, y, few = _points()
         true, h = _line(_fit(x, y)), _fit(x[few], y[few])
-        return Solved(x, y, few, true, _line(h), _worst(x, few, y, h(x).argmax(1)), *_moved(x, y, few))
+        return Solution(x, y, few, true, _line(h), _worst(x, few, y, h(x).argmax(1)), *_moved(x, y, few))
 
 
-def three_panels(axes: list[Axes], *, classes: tuple[str, str], ink: str, worst: str, soft: str) -> None:
-    """(a) few labels and the truth, (b) the worst hyperplane, (c) features moved so that it can do little harm."""
+def hyperplanes(_: Groups) -> Sheet:
+    """Draw (a) few labels and the truth, (b) the worst hyperplane, (c) features that leave it little room for harm."""
     found = solve()
-    titles = ("(a) few labels, and the truth", "(b) the worst hyperplane", "(c) with features that move")
+    sheet, axes = make_sheet(3, 3.3, 3.5)
+    titles = ("(a) few labels and the truth", "(b) the worst hyperplane", "(c) with features that move")
     panels: tuple[tuple[Tensor, tuple[tuple[Line, str, str, str], ...]], ...] = (
-        (found.x, ((found.true, "true", soft, ":"), (found.learned, "learned", ink, "-"))),
-        (found.x, ((found.learned, "learned", ink, "-"), (found.worst, "worst case", worst, "--"))),
-        (found.z, ((found.learned_z, "learned", ink, "-"), (found.worst_z, "worst case", worst, "--"))),
+        (found.x, ((found.true, "true", SOFT, ":"), (found.learned, "learned", INK, "-"))),
+        (found.x, ((found.learned, "learned", INK, "-"), (found.worst, "worst case", WORST, "--"))),
+        (found.z, ((found.learned_z, "learned", INK, "-"), (found.worst_z, "worst case", WORST, "--"))),
     )
     for ax, title, (points, heads) in zip(axes, titles, panels, strict=True):
-        _scatter(ax, points, found.y, found.few, classes)
+        _scatter(ax, points, found.y, found.few)
         for line, name, colour, dash in heads:
             _hyperplane(ax, line, colour, dash, name if ax is axes[0] else None)
         wrong = {name: float(((points @ w + b > 0).long() != found.y).float().mean()) for (w, b), name, *_ in heads}
-        told = ", ".join(f"{name} {100 * share:.0f}%" for name, share in wrong.items())
-        ax.set_title(title, loc="left", fontsize=9.5, color=ink, fontweight="bold")
-        ax.set_xlabel(f"wrong: {told}", fontsize=8.5, color=soft)
+        shares = ", ".join(f"{name} {100 * share:.0f}%" for name, share in wrong.items())
+        set_title(ax, title)
+        ax.set_xlabel(f"wrong: {shares}", fontsize=8.5, color=SOFT)
         ax.set_xticks([])
         ax.set_yticks([])
         ax.grid(False)
-    axes[0].plot([], [], color=worst, linestyle="--", linewidth=2, label="worst case")
+    axes[0].plot([], [], color=WORST, linestyle="--", linewidth=2, label="worst case")
+    add_legend(sheet, axes[0])
+    return sheet
 
 
 def _points() -> tuple[Tensor, Tensor, Tensor]:
-    """Two long clouds side by side, and three labels of each: of the one from above the middle, of the other below."""
+    """Return two long clouds side by side, with three labels each: above the middle of one, below that of the other."""
     y = torch.arange(POINTS) % 2
     along, across = 1.1 * torch.randn(POINTS), 0.28 * torch.randn(POINTS)
     x = torch.stack([across + (2 * y - 1) * 0.75, along], dim=1)
@@ -77,7 +85,7 @@ def _points() -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _head() -> nn.Linear:
-    """One that leans to no side before it has learned anything."""
+    """Return a head that favours no class before training."""
     h = nn.Linear(2, 2)
     nn.init.zeros_(h.weight)
     nn.init.zeros_(h.bias)
@@ -89,18 +97,18 @@ def _fit(x: Tensor, y: Tensor) -> nn.Linear:
     optimizer = torch.optim.SGD(h.parameters(), lr=0.5, weight_decay=1e-3)
     for _ in range(STEPS):
         optimizer.zero_grad()
-        F.cross_entropy(h(x), y).backward()
+        torch.autograd.backward(F.cross_entropy(h(x), y))
         optimizer.step()
     return h
 
 
 def _worst_loss(h: nn.Module, x: Tensor, few: Tensor, y: Tensor, f_hat: Tensor) -> Tensor:
-    """What h' makes small: right on the labels, and elsewhere the opposite of f_hat."""
+    """Return the loss of h': low if h' fits the labels and contradicts f_hat everywhere else."""
     return 3 * F.cross_entropy(h(x[few]), y[few]) + F.cross_entropy(-h(x), f_hat)
 
 
 def _worst(x: Tensor, few: Tensor, y: Tensor, f_hat: Tensor) -> Line:
-    """Of the lines that fit the labels well, with half of the widest margin, the one most often against f_hat."""
+    """Return the line that most often contradicts f_hat, of those that keep half of the widest margin to the labels."""
     angles = torch.arange(0, 2 * torch.pi, torch.pi / 180)
     w = torch.stack([angles.cos(), angles.sin()])
     along = x @ w  # (points, angles)
@@ -118,46 +126,47 @@ def _worst(x: Tensor, few: Tensor, y: Tensor, f_hat: Tensor) -> Line:
 
 
 def _line(h: nn.Linear) -> Line:
-    """Where the two classes are equally likely."""
+    """Return the line on which both classes are equally likely."""
     return (h.weight[1] - h.weight[0]).detach(), float((h.bias[1] - h.bias[0]).detach())
 
 
 def _moved(x: Tensor, y: Tensor, few: Tensor) -> tuple[Tensor, Line, Line]:
-    """psi and h learn the labels, h' the worst case, and psi moves the points away from it."""
+    """Train psi and h on the labels and h' on the worst case, while psi moves the points away from it."""
     psi = nn.Sequential(nn.Linear(2, 32), nn.Tanh(), nn.Linear(32, 2), nn.Tanh())
     h, worst = _head(), nn.Linear(2, 2)
     player = torch.optim.Adam([*psi.parameters(), *h.parameters()], lr=0.01, weight_decay=1e-3)
     adversary = torch.optim.Adam(worst.parameters(), lr=0.02, weight_decay=1e-3)
 
     def encode(points: Tensor) -> Tensor:
-        return points + 1.2 * psi(points)  # nothing moves far
+        moved: Tensor = points + 1.2 * psi(points)  # no point moves far
+        return moved
 
     for _ in range(2 * STEPS):
         z = encode(x)
         f_hat = h(z).argmax(1).detach()
         for _ in range(3):
             adversary.zero_grad()
-            _worst_loss(worst, z.detach(), few, y, f_hat).backward()
+            torch.autograd.backward(_worst_loss(worst, z.detach(), few, y, f_hat))
             adversary.step()
         player.zero_grad()
-        (F.cross_entropy(h(z[few]), y[few]) + F.cross_entropy(worst(z), f_hat)).backward()
+        torch.autograd.backward(F.cross_entropy(h(z[few]), y[few]) + F.cross_entropy(worst(z), f_hat))
         player.step()
     z = encode(x).detach()
     return z, _line(h), _worst(z, few, y, h(z).argmax(1))
 
 
-def _scatter(ax: Axes, points: Tensor, y: Tensor, few: Tensor, classes: tuple[str, str]) -> None:
+def _scatter(ax: Axes, points: Tensor, y: Tensor, few: Tensor) -> None:
     at = points.detach().numpy()
     for k, mark in ((0, "o"), (1, "s")):
         of = (y == k).numpy()
-        ax.scatter(at[of, 0], at[of, 1], s=12, marker=mark, color=classes[k], alpha=0.45, linewidths=0)
+        ax.scatter(at[of, 0], at[of, 1], s=12, marker=mark, color=CLASS_COLOURS[k], alpha=0.45, linewidths=0)
         chosen = few[y[few] == k].numpy()
         ax.scatter(
             at[chosen, 0],
             at[chosen, 1],
             s=70,
             marker=mark,
-            color=classes[k],
+            color=CLASS_COLOURS[k],
             edgecolors="black",
             linewidths=1.2,
             zorder=4,

@@ -1,0 +1,43 @@
+"""Section: whether the model's confidence matches its accuracy.
+
+Knows nothing of how confidences are calibrated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from selftrain.report.charts import Axis, Series, line_chart, percent
+from selftrain.report.run_data import RunData
+from selftrain.report.section import SHARE, Section
+
+CONFIDENCE = Axis("confidence", percent, 0.0, 1.0)
+
+
+def calibration(runs: Sequence[RunData]) -> Section:
+    section = Section("calibration", "Calibration", "Does confidence match accuracy?")
+    bins = [sorted((c, a) for n, c, a in run.value("calibration") or () if n) for run in runs]
+    series = [Series(i, run.name, found) for i, (run, found) in enumerate(zip(runs, bins, strict=True)) if found]
+    if not series:
+        if any(run.per_class for run in runs):
+            section.note("These runs did not store confidences (older versions did not).")
+        return section
+    errors = "; ".join(f"{run.name}: {percent(e)}" for run in runs if (e := run.value("ece")) is not None)
+    label = f"Accuracy over confidence. Expected calibration error: {errors}."
+    section.figure(
+        "reliability",
+        "Accuracy over confidence",
+        "Accuracy of images with similar confidence. On the diagonal, confidence equals accuracy; below it, the model "
+        "is overconfident.",
+        line_chart(label, series, SHARE, CONFIDENCE, diagonal=True),
+    )
+    section.curves(
+        runs,
+        "ece",
+        "Calibration error over training",
+        "Mean distance between confidence and accuracy.",
+        Axis(low=0.0),
+    )
+    if errors:
+        section.text = f"Expected calibration error, the mean distance from the diagonal: {errors}."
+    return section

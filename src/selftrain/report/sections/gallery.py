@@ -1,0 +1,33 @@
+"""Section: images to look at, with their predictions.
+
+Knows nothing of how they are chosen; see ``selftrain.report.examples``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from selftrain.report.charts import percent
+from selftrain.report.examples import find_examples
+from selftrain.report.run_data import RunData
+from selftrain.report.section import Gallery, Section
+
+
+def examples(runs: Sequence[RunData]) -> Section:
+    section = Section("examples", "Examples", "Images to look at")
+    for i, run in enumerate(runs):
+        found = find_examples(run)
+        if found.missing:
+            section.note(f"{run.name}: {found.missing}")
+        if found.confident:
+            caption = "The misclassified test images with the highest confidence. Wrong labels show up here as well."
+            section.blocks.append(Gallery(f"{run.name}: confident mistakes", caption, i, found.confident))
+        if found.likely:
+            caption = "Good candidates to label next: the heads disagree, or the model is least confident."
+            if found.likely_right is not None:
+                caption += f" The true classes are known here: {percent(found.likely_right)} of these are mistakes."
+            title = f"{run.name}: likely mistakes among the unlabeled images"
+            section.blocks.append(Gallery(title, caption, i, found.likely))
+    if not section.blocks and any(not run.outputs for run in runs):
+        section.note("These runs did not store their predictions per image (older versions did not).")
+    return section

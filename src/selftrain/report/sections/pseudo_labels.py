@@ -1,0 +1,75 @@
+"""Section: how many pseudo labels were used, and how many of them were right.
+
+Knows nothing of how a method chooses them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+
+from selftrain.report.charts import Axis, Series, percent, ratio
+from selftrain.report.run_data import Curve, RunData
+from selftrain.report.section import Section, only
+
+
+def pseudo_labels(runs: Sequence[RunData]) -> Section:
+    section = Section("pseudo", "Pseudo labels", "The pseudo labels used in training")
+    if not any(run.curve("pseudo_label_quantity") for run in runs):
+        if not all(run.labels_only for run in runs):
+            section.note("These methods do not select individual pseudo labels, so there are none to count.")
+        return section
+    section.curves(
+        runs, "pseudo_label_quantity", "Quantity", "Share of unlabeled images whose pseudo label is used for training."
+    )
+    if not section.curves(runs, "pseudo_label_quality", "Quality", "Share of the used pseudo labels that are correct."):
+        section.note(
+            "How many pseudo labels are correct is not known, because the true classes of the unlabeled images are not."
+        )
+    section.series(
+        "worst-quality",
+        "Quality in the weakest classes",
+        "The same share, for the fifth of the classes with the fewest correct pseudo labels.",
+        [Series(i, run.name, _worst_quality(run)) for i, run in enumerate(runs)],
+    )
+    section.series(
+        "imbalance",
+        "Imbalance of the pseudo labels",
+        "How often the most used class serves as a pseudo label per use of the least used one. Logarithmic scale.",
+        [Series(i, run.name, run.pseudo_imbalance()) for i, run in enumerate(runs)],
+        Axis(form=ratio, log=True),
+    )
+    section.curves(
+        runs,
+        "pseudo_churn",
+        "Churn",
+        "Share of pseudo labels that changed since the previous evaluation.",
+        Axis(low=0.0),
+    )
+    findings = [_finding(run) for run in runs if run.value("pseudo_label_quantity") is not None]
+    if only(runs) and findings:
+        section.title = findings[0]
+    else:
+        section.text = " ".join(findings)
+    return section
+
+
+def _finding(run: RunData) -> str:
+    quantity, quality = run.value("pseudo_label_quantity"), run.value("pseudo_label_quality")
+    correct = f", and {percent(quality)} of those labels are correct" if quality is not None else ""
+    return f"At the end, {run.name} uses {percent(quantity)} of the unlabeled images{correct}."
+
+
+def _worst_quality(run: RunData) -> Curve:
+    """Return, over training, the mean share of correct pseudo labels in the fifth of the classes with the lowest."""
+    found = []
+    for at, row in enumerate(run.rows):
+        kept, right = run.by_class("pseudo_kept_true", at), run.by_class("pseudo_right", at)
+        seen = run.by_class("pseudo_seen_true", at)
+        if kept is None or right is None or seen is None or not (seen > 0).any():
+            continue
+        quality = np.sort(np.where(kept > 0, right / np.maximum(kept, 1), 0.0)[seen > 0])
+        found.append((row["step"], float(quality[: math.ceil(len(quality) / 5)].mean())))
+    return found

@@ -1,0 +1,94 @@
+"""The top of the page: title, standfirst and the table of results.
+
+Knows nothing of sections.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from selftrain.report.charts import percent, ratio
+from selftrain.report.charts.formats import Format
+from selftrain.report.run_data import RunData
+from selftrain.report.section import only
+from selftrain.text import duration, plural
+
+EVALUATED_ON = {"test": "test images", "validation": "held-out images"}
+
+
+class SummaryRow(NamedTuple):
+    measure: str
+    meaning: str
+    cells: list[str]
+    """one per run; a dash where the value is not known"""
+
+
+def title(runs: Sequence[RunData]) -> str:
+    if run := only(runs):
+        return f"{run.name} on {run.dataset}"
+    datasets = list(dict.fromkeys(run.dataset for run in runs))
+    if len(runs) == 2 and len(datasets) == 1:
+        return f"{runs[0].name} and {runs[1].name} on {datasets[0]}"
+    return f"{len(runs)} runs on {', '.join(datasets[:3])}" + (" …" if len(datasets) > 3 else "")
+
+
+def standfirst(runs: Sequence[RunData]) -> str:
+    """Return one or two sentences: the data, and the main result."""
+    scored = [run for run in runs if run.value("accuracy") is not None]
+    data = _data(runs[0])
+    if not scored:
+        return f"{data}. There is no test set, so this page shows only what can be known without one."
+    if run := only(runs):
+        images = EVALUATED_ON[run.value("evaluated_on") or "test"]
+        return (
+            f"{data}. The model classifies {percent(run.value('accuracy'))} of the {images} correctly; the mean "
+            f"accuracy of the weakest fifth of the classes is {percent(run.value('worst20_percent'))}."
+        )
+    if len({run.split_hash for run in runs}) > 1:
+        return f"{len(runs)} runs. Not all of them use the same labeled images: compare them with care."
+    best = max(scored, key=lambda run: run.value("accuracy"))
+    fair = max(scored, key=lambda run: run.value("worst20_percent") or 0)
+    finding = f"{best.name} is the most accurate, at {percent(best.value('accuracy'))}"
+    if fair is best:
+        return f"{data}. {finding}, and also has the highest accuracy on the weakest fifth of the classes."
+    return f"{data}. {finding}; {fair.name} has the highest accuracy on the weakest fifth of the classes."
+
+
+def _data(run: RunData) -> str:
+    text = plural(len(run.classes), "class", "classes")
+    counts = run.split.get("counts") or {}
+    if counts.get("labeled"):
+        text += f", {counts['labeled']:,} labeled and {counts.get('unlabeled', 0):,} unlabeled images"
+    return text
+
+
+def summary(runs: Sequence[RunData]) -> list[SummaryRow]:
+    """Return the results of all runs, without measures that no run has."""
+
+    def row(measure: str, meaning: str, name: str, form: Format) -> SummaryRow:
+        values = [run.value(name) for run in runs]
+        return SummaryRow(measure, meaning, ["–" if value is None else form(float(value)) for value in values])
+
+    crossed = [_cross_validated(run) for run in runs]
+    vanishing = [str(len(run.vanishing_classes())) for run in runs]
+    rows = [
+        row("Accuracy", "images classified correctly", "accuracy", percent),
+        row("Mean over classes", "every class counts the same", "mean_per_class", percent),
+        row("Weakest fifth of classes", "mean accuracy of the weakest classes", "worst20_percent", percent),
+        row("Imbalance ratio", "most against least predicted class", "imbalance_ratio", ratio),
+        row("Pseudo labels used", "share of unlabeled images, at the end", "pseudo_label_quantity", percent),
+        row("Pseudo labels correct", "share of the used ones", "pseudo_label_quality", percent),
+        row("Calibration error", "mean gap between confidence and accuracy", "ece", percent),
+        SummaryRow("Cross-validated accuracy", "on the labels, each part held out in turn", crossed),
+        SummaryRow("Vanishing classes", "rarely or never predicted", vanishing),
+        row("Training time", "", "seconds", duration),
+    ]
+    return [row for row in rows if any(cell != "–" for cell in row.cells)]
+
+
+def _cross_validated(run: RunData) -> str:
+    """Return the estimate of cross-validation, which older runs stored as a plain number."""
+    found: Any = run.results.get("cross_validated")
+    value = found.get("accuracy") if isinstance(found, Mapping) else found
+    return percent(float(value)) if isinstance(value, (int, float)) else "–"
