@@ -15,12 +15,12 @@ from torch import nn
 
 from benchmarks import references
 from benchmarks.problems import Problem, batch_of, contiguous, floor_of, image_problem, passes_of
-from benchmarks.ratios import CLOCK, Apart, Row, take_turns
+from benchmarks.ratios import CLOCK, Apart, Row, Work, take_turns
 from selftrain.engine.runtime import compile_networks
 
 WEAK, STRONG = "dst(fixmatch, worst_view=weak)", "dst(fixmatch, worst_view=strong)"
 RELEASED = "dst(fixmatch(w_strong=0.1), worst_view={})"  # with strong views of labeled pictures, too
-RESNET = {
+RESNET: dict[str, Any] = {
     "batch": 8, "unlabeled_batch": 8, "pool": 80, "regime": "finetune", "network.backbone": "resnet50",
     "data.size": 224, "data.crop": "pad",
 }  # fmt: skip
@@ -86,7 +86,7 @@ def step_rows() -> list[Row]:
 def three_pass_rows() -> list[Row]:
     """Against the structure released for fine-tuning, both sides with strong views of labeled pictures, too."""
     weak, strong = (image_problem(RELEASED.format(view)) for view in ("weak", "strong"))
-    work = {"weak": weak.step, "strong": strong.step, "three passes": Apart(three_passes)}
+    work: dict[str, Work] = {"weak": weak.step, "strong": strong.step, "three passes": Apart(three_passes)}
     times = take_turns(work, CLOCK.rounds(5))
     return [
         times.gain("reference dst (three passes) / dst, equal work", "weak", "three passes"),
@@ -107,7 +107,11 @@ def resnet_rows() -> list[Row]:
     """Fine-tuning shape: ResNet-50 at 224 px, 8 pictures of each kind, all with gradient on both sides."""
     problem = image_problem(RELEASED.format("weak"), **RESNET)
     floor = floor_of(passes_of(problem))
-    work = {"dst": problem.step, "floor": floor, "three passes": Apart(partial(three_passes, **RESNET))}
+    work: dict[str, Work] = {
+        "dst": problem.step,
+        "floor": floor,
+        "three passes": Apart(partial(three_passes, **RESNET)),
+    }
     times = take_turns(work, CLOCK.rounds(7))
     return [
         times.gain("reference dst (three passes) / dst, ResNet-50 at 224 px", "dst", "three passes", 1.2),

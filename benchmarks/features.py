@@ -70,7 +70,7 @@ def extraction(images: Images) -> list[Row]:
 
     def bare(batch: int) -> None:
         with torch.inference_mode():
-            for piece in pixels.split(batch):
+            for piece in torch.split(pixels, batch):
                 backbone(piece)
 
     extractor = Extractor(make_encoder(card, backbone), card, settings.data, torch.device("cpu"), Reporter(quiet=True))

@@ -23,11 +23,16 @@ SPELLING = "dst(fixmatch(w_strong=0), width=1024, worst_layers=2)"
 BOTH = "dst(fixmatch, width=1024, worst_layers=2)"
 
 
+def linear_layers(module: nn.Module) -> list[nn.Linear]:
+    return [layer for layer in module.modules() if isinstance(layer, nn.Linear)]
+
+
 def products(problem: Problem, labeled: int, unlabeled: int, strong: int = 0) -> Callable[[], None]:
     """Every matrix product of the step, forward and backward, and a fused SGD step: nothing else can be left out.
     ``strong``: strong views of labeled samples."""
-    psi, h = problem.net.psi.bottleneck[0], problem.net.h  # type: ignore[index]
-    linear = [*(m for name in ("h_pseudo", "h_worst") for m in problem.net.parts[name] if isinstance(m, nn.Linear))]  # type: ignore[union-attr]
+    psi = linear_layers(problem.net.psi.bottleneck)[0]
+    h = linear_layers(problem.net.h)[0]
+    linear = [layer for name in ("h_pseudo", "h_worst") for layer in linear_layers(problem.net.parts[name])]
     parameters = [p.detach().clone().requires_grad_() for p in problem.net.parameters() if p.requires_grad]
     for p in parameters:
         p.grad = torch.randn_like(p) * 1e-3
@@ -48,7 +53,7 @@ def products(problem: Problem, labeled: int, unlabeled: int, strong: int = 0) ->
 
     work = [
         layer(psi.weight, labeled + strong + both, labeled + strong + both, input_gradient=False),
-        layer(h.weight, labeled + strong + unlabeled, labeled + strong),  # type: ignore[arg-type]
+        layer(h.weight, labeled + strong + unlabeled, labeled + strong),
         *(layer(m.weight, unlabeled, unlabeled) for m in linear[:2]),
         *(layer(m.weight, labeled + unlabeled, labeled + unlabeled) for m in linear[2:]),
     ]
@@ -80,7 +85,7 @@ def by_hand(problem: Problem, l: Labeled, u: Unlabeled) -> Callable[[], None]:
         worst = h_worst(references.Reverse.apply(weak))
         p = torch.softmax(worst[n:], dim=1).gather(1, y_u[:, None])
         loss = loss + 2 * F.cross_entropy(worst[:n], y_l) - torch.log((1 - p + 1e-6).clamp(max=1)).mean()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         sgd.step()
         sgd.zero_grad()
 
@@ -89,8 +94,9 @@ def by_hand(problem: Problem, l: Labeled, u: Unlabeled) -> Callable[[], None]:
 
 def three_passes() -> Callable[[], None]:
     problem = frozen_problem(BOTH)
-    l, u = (part.map(problem.net.psi.normalise) for part in problem.stream[0])
-    return references.three_pass_dst(*parts(problem), l=l, u=u)
+    l, u = problem.stream[0]
+    normalise = problem.net.psi.normalise
+    return references.three_pass_dst(*parts(problem), l=l.map(normalise), u=u.map(normalise))
 
 
 def rows() -> list[Row]:

@@ -28,7 +28,7 @@ from selftrain.engine.optim import make_optimizers
 from selftrain.engine.runtime import make_fabric
 from selftrain.methods import make_method
 from selftrain.nn.backbones import build_backbone
-from selftrain.nn.layers import UnitFeatures
+from selftrain.nn.layers import Encoder, UnitFeatures
 from selftrain.nn.network import Network, Task
 from selftrain.runs.model import make_card, make_classifier
 
@@ -36,7 +36,8 @@ from selftrain.runs.model import make_card, make_classifier
 def pictures(n: int, side: int, seed: int = 0) -> np.ndarray:
     """Smooth random pictures (n, 3, side, side): photographs are smooth, too."""
     noise = np.random.default_rng(seed).integers(0, 256, (n, 3, max(side // 4, 1), max(side // 4, 1)), dtype=np.uint8)
-    return resize(torch.from_numpy(noise), [side, side]).numpy()
+    images: np.ndarray = resize(torch.from_numpy(noise), [side, side]).numpy()
+    return images
 
 
 @dataclass
@@ -150,9 +151,7 @@ def passes_of(problem: Problem) -> list[Pass]:
         gradient, x = torch.is_grad_enabled(), args[0]
         found.append(Pass(module, x.detach().clone(), gradient, gradient and x.requires_grad, module.training))
 
-    backbones = {
-        id(module.backbone): module.backbone for module in problem.net.modules() if hasattr(module, "backbone")
-    }
+    backbones = {id(one.backbone): one.backbone for one in problem.net.modules() if isinstance(one, Encoder)}
     handles = [backbone.register_forward_pre_hook(note) for backbone in backbones.values()]
     problem.step()
     for handle in handles:
@@ -173,7 +172,7 @@ def floor_of(passes: list[Pass]) -> Callable[[], None]:
                 torch.autograd.grad(out.sum(), one.x)
             elif one.gradient:
                 outputs.append(out.square().mean())
-        torch.stack(outputs).sum().backward()
+        torch.stack(outputs).sum().backward()  # type: ignore[no-untyped-call]
         for one in passes:
             one.backbone.zero_grad(set_to_none=True)
 
@@ -182,10 +181,7 @@ def floor_of(passes: list[Pass]) -> Callable[[], None]:
 
 def contiguous(passes: list[Pass]) -> list[Pass]:
     """The same passes in the other memory layout, through copies."""
-    copies = {
-        one.backbone: copy.deepcopy(one.backbone).to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
-        for one in passes
-    }
+    copies = {one.backbone: copy.deepcopy(one.backbone).to(memory_format=torch.contiguous_format) for one in passes}
     return [replace(one, backbone=copies[one.backbone], x=one.x.contiguous()) for one in passes]
 
 

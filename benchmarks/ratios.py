@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -125,6 +125,9 @@ class Apart:
         self.process.join()
 
 
+Work: TypeAlias = "Callable[[], object] | Apart"
+
+
 def _serve(line: Connection, make: Callable[[], Callable[[], object]], threads: int, clock: Clock) -> None:
     torch.set_num_threads(threads)
     work = make()
@@ -143,7 +146,7 @@ def _time(work: Callable[[], object], repeat: int, clock: Clock) -> float:
 
 
 def take_turns(
-    work: Mapping[str, Callable[[], object] | Apart],
+    work: Mapping[str, Work],
     rounds: int,
     *,
     warm_up: int = 1,

@@ -66,7 +66,7 @@ def concatenated_fixmatch(psi: nn.Module, h: nn.Module, l: Labeled, u: Unlabeled
         loss_u = (F.cross_entropy(strong, y, reduction="none") * keep).mean()
         loss = loss_l + loss_u
         optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         average.update()
         meters[:] = [loss.item(), loss_l.item(), loss_u.item(), keep.mean().item(), _accuracy(of_l, l.y)]
@@ -124,7 +124,7 @@ def concatenated_dst(*modules: nn.Module, l: Labeled, u: Unlabeled) -> Callable[
         loss_u, *_ = _pseudo_loss(pseudo[weak.stop :], y[weak])
         loss = F.cross_entropy(y[:n], l.y) + loss_u + 0.1 * _worst_loss(y[:n], worst[:n], y[weak], worst[weak])
         optimizer.zero_grad()
-        loss.backward()
+        loss.backward()  # type: ignore[no-untyped-call]
         optimizer.step()
         average.update()
 
@@ -141,13 +141,13 @@ def three_pass_dst(*modules: nn.Module, l: Labeled, u: Unlabeled) -> Callable[[]
     def step() -> None:
         optimizer.zero_grad()
         loss_s = 0.1 * F.cross_entropy(model(l.strong)[0], l.y)
-        loss_s.backward()
+        loss_s.backward()  # type: ignore[no-untyped-call]
         y, worst, _ = model(torch.cat([l.weak, u.weak]))
         y_l, y_u = y[: len(l)], y[len(l) :]
         loss_l, loss_w = F.cross_entropy(y_l, l.y), _worst_loss(y_l, worst[: len(l)], y_u, worst[len(l) :])
-        (loss_l + loss_w).backward()
+        (loss_l + loss_w).backward()  # type: ignore[no-untyped-call]
         loss_u, keep, labels = _pseudo_loss(model(u.strong)[2], y_u)
-        loss_u.backward()
+        loss_u.backward()  # type: ignore[no-untyped-call]
         meters[:] = [one.item() for one in (loss_s + loss_l, loss_w, loss_u, loss_s + loss_l + loss_w + loss_u)]
         meters[:] = [_accuracy(y_l, l.y), keep.mean().item()]
         if keep.sum() > 0:

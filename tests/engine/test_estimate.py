@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 
 import pytest
 import torch
@@ -20,20 +21,20 @@ CPU = torch.device("cpu")
     [(0.2, "1 second"), (40, "40 seconds"), (80, "80 seconds"), (180, "3 minutes"), (5000, "83 minutes"),
      (9000, "2.5 hours"), (40000, "11 hours"), (86400 * 4, "4 days")],
 )  # fmt: skip
-def test_durations_are_in_plain_words(seconds: float, words: str) -> None:
+def test_durations_in_words(seconds: float, words: str) -> None:
     assert duration(seconds) == words
 
 
-def test_words() -> None:
+def test_estimates_in_words() -> None:
     assert (
         in_words(1000, 0.25, 1.23e9) == "remaining 1,000 steps: about 4 minutes, 1.2 GB of memory (4 steps per second)"
     )
     assert "2 seconds per step" in in_words(10, 2.0, 1e9)
 
 
-def test_it_is_said_once_after_the_first_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_estimate_is_given_once_after_the_first_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
-    monkeypatch.setattr(estimate.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     said: list[str] = []
     look = Estimate(1000, CPU, said.append)
     for step in range(1, 100):
@@ -46,7 +47,7 @@ def test_it_is_said_once_after_the_first_steps(monkeypatch: pytest.MonkeyPatch) 
 
 def test_slow_steps_are_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
-    monkeypatch.setattr(estimate.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     said: list[str] = []
     look = Estimate(100, CPU, said.append)
     for step in range(1, 6):
@@ -62,10 +63,10 @@ def test_memory_is_that_of_the_process() -> None:
     del block
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="where the system says so")
+@pytest.mark.skipif(sys.platform != "linux", reason="the system does not tell")
 def test_memory_is_not_that_of_the_process_that_started_it() -> None:
-    block = torch.ones(400_000_000)  # 1.6 GB
+    block = torch.ones(200_000_000)  # 0.8 GB
     code = "import torch; from selftrain.engine.estimate import peak_memory; print(peak_memory(torch.device('cpu')))"
-    found = subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.PIPE, text=True)
-    assert 0 < float(found.stdout) < 1.6e9 < peak_memory(CPU)
+    found = subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.PIPE, text=True, timeout=300)
+    assert 0 < float(found.stdout) < 0.8e9 < peak_memory(CPU)
     del block

@@ -1,14 +1,14 @@
-"""What makes a step quick changes nothing: the same losses and weights as the step written plainly."""
+"""Optimisations change nothing: the same losses and weights as a step in plain torch."""
 
 from __future__ import annotations
 
 import copy
+from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
-from selftrain.engine import runtime
 from selftrain.engine.allocator import keep_freed_memory
 from selftrain.engine.optim import lr_factor
 from selftrain.engine.runtime import compile_networks
@@ -19,12 +19,13 @@ from tests.tiny import digits_loop, go_on, tiny_batch, tiny_net
 
 
 @pytest.mark.parametrize("spelling", ["fixmatch(tau=0.2)", "dst(fixmatch(tau=0.2), dropout=0)"])
-def test_a_step_is_that_of_plain_torch(spelling: str) -> None:
-    """Contiguous pictures, SGD and moving average written out, each view encoded in the pass it belongs to."""
+def test_a_step_equals_plain_torch(spelling: str) -> None:
+    """Contiguous images, SGD and the moving average written out, each view encoded in its own pass."""
     method = make_method(spelling, "scratch")
-    loop, stream, *_ = digits_loop(method, **{"optim.ema": 0.9})
-    loop.net.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-    plain = copy.deepcopy(loop.net).to(memory_format=torch.contiguous_format)  # type: ignore[call-overload]
+    averaged: dict[str, Any] = {"optim.ema": 0.9}
+    loop, stream, *_ = digits_loop(method, **averaged)
+    loop.net.to(memory_format=torch.channels_last)
+    plain = copy.deepcopy(loop.net).to(memory_format=torch.contiguous_format)
     plain.psi.memory_format = torch.contiguous_format
     del plain.parts["average"]
     average = copy.deepcopy(plain.classifier)
@@ -54,9 +55,9 @@ def test_a_step_is_that_of_plain_torch(spelling: str) -> None:
         torch.testing.assert_close(ours, a, atol=1e-5, rtol=1e-4)
 
 
-def test_views_without_gradient_change_no_loss() -> None:
-    """DST with every view in one pass with gradient has the loss and the gradient of h and the heads that it has with
-    weak views apart, where no layer looks at its batch as a whole."""
+def test_views_without_gradient_do_not_change_the_losses() -> None:
+    """Without batch norm, DST with all views in one pass with gradient has the same losses as with weak views in a pass
+    without gradient."""
     method = make_method("dst(fixmatch(tau=0.2), worst_view=strong, dropout=0)", "frozen")
     net = tiny_net(method).eval()
     labeled, unlabeled = tiny_batch()
@@ -70,30 +71,28 @@ def test_views_without_gradient_change_no_loss() -> None:
 
 
 @pytest.mark.parametrize("layers", [2, 3])
-def test_batches_together_are_as_one_by_one(layers: int) -> None:
+def test_one_pass_over_several_batches_equals_one_pass_each(layers: int) -> None:
     torch.manual_seed(0)
     head = mlp_head(6, 8, 3, dropout=0.0, layers=layers)
     parts = [torch.randn(5, 6), torch.randn(3, 6)]
-    together_, apart = apply_in_one_pass(head, *parts), [head(part) for part in parts]
-    for one, other in zip(together_, apart, strict=True):
+    at_once, apart = apply_in_one_pass(head, *parts), [head(part) for part in parts]
+    for one, other in zip(at_once, apart, strict=True):
         torch.testing.assert_close(one, other, atol=1e-6, rtol=0)
-    both = [
-        torch.autograd.grad(sum(y.square().sum() for y in ys), list(head.parameters())) for ys in (together_, apart)
-    ]
+    both = [torch.autograd.grad(torch.cat(ys).square().sum(), list(head.parameters())) for ys in (at_once, apart)]
     for one, other in zip(*both, strict=True):
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
 
 
-def test_the_allocator_is_left_alone_where_the_user_has_set_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_allocator_is_left_alone_if_the_user_has_set_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MALLOC_TRIM_THRESHOLD_", "100000")
     assert not keep_freed_memory()
 
 
-def test_a_network_that_cannot_be_compiled_trains_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_network_that_cannot_be_compiled_stays_as_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*args: object, **kwargs: object) -> None:
         raise RuntimeError("no working C++ compiler\nand a long trace")
 
-    monkeypatch.setattr(runtime.torch, "compile", refuse)
+    monkeypatch.setattr(torch, "compile", refuse)
     net = tiny_net(make_method("fixmatch"))
     said: list[str] = []
     assert not compile_networks(net, said.append)
@@ -104,8 +103,8 @@ def test_a_network_that_cannot_be_compiled_trains_as_it_is(monkeypatch: pytest.M
 
 
 def test_compiling_keeps_weights_and_their_names(monkeypatch: pytest.MonkeyPatch) -> None:
-    """``torch.compile`` itself is not run here: the names of a checkpoint are what a user would lose."""
-    monkeypatch.setattr(runtime.torch, "compile", lambda f, **options: f)
+    """``torch.compile`` itself is not run here; the test is about the names in a checkpoint."""
+    monkeypatch.setattr(torch, "compile", lambda f, **options: f)
     method = make_method("fixmatch(tau=0.2)", "scratch")
     loop, stream, *_ = digits_loop(method)
     names = list(loop.net.state_dict())

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from selftrain.config.settings import make_settings
+from selftrain.config.resolve import make_settings
 from selftrain.engine import runtime
 from selftrain.engine.distributed import Started
 from selftrain.engine.runtime import make_fabric

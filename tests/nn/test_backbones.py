@@ -151,7 +151,8 @@ def lite0() -> Backbone:
 def package_state() -> State:
     file = weights.lite0_file()
     assert file is not None
-    return torch.load(file, weights_only=True)
+    state: State = torch.load(file, weights_only=True)
+    return state
 
 
 def timm_name(key: str) -> str:

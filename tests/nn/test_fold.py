@@ -24,8 +24,8 @@ def test_folding_batch_norm_does_not_change_the_output(name: str, packs: bool, m
     net = build_backbone(name, weights="none", size=64 if name != "vit_tiny_patch16_224" else 224)
     for module in net.modules():
         if isinstance(module, nn.BatchNorm2d):
-            module.running_mean.normal_(0, 0.1)
-            module.running_var.uniform_(0.5, 2)
+            nn.init.normal_(module.get_buffer("running_mean"), 0, 0.1)
+            nn.init.uniform_(module.get_buffer("running_var"), 0.5, 2)
             nn.init.uniform_(module.weight, 0.5, 2)
             nn.init.normal_(module.bias)
     net.eval()
@@ -50,11 +50,12 @@ def test_a_network_that_cannot_be_folded_is_returned_unchanged() -> None:
         def __init__(self) -> None:
             super().__init__()
             self.conv, self.norm = nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)
-            self.norm.running_var.fill_(9.0)
+            self.norm.get_buffer("running_var").fill_(9.0)
 
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             x = self.conv(x)
-            return self.norm(x) + x
+            out: torch.Tensor = self.norm(x) + x
+            return out
 
     net = Twice().eval()
     assert fold_batch_norm(net, torch.randn(2, 3, 8, 8)) is net

@@ -69,7 +69,7 @@ def test_the_mean_softmax_breaks_ties_between_votes() -> None:
     logits = [torch.tensor([[5.0, 0.0, 0.0]]), torch.tensor([[0.0, 1.0, 0.0]]), torch.tensor([[0.0, 1.0, 0.0]])]
     heads = [nn.Module() for _ in logits]
     for head, value in zip(heads, logits, strict=True):
-        head.forward = lambda x, value=value: value  # type: ignore[method-assign, misc]
+        head.forward = lambda x, value=value: value
     assert Committee(*heads, vote=True)(torch.empty(1)).argmax() == 1
     assert Committee(*heads)(torch.empty(1)).argmax() == 0
     assert Committee(heads[0], heads[1], vote=True)(torch.empty(1)).argmax() == 0

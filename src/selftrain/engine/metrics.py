@@ -57,7 +57,9 @@ def imbalance_ratio(confusion: np.ndarray) -> float:
 def triples(confusion: np.ndarray) -> list[list[int]]:
     """Return ``[true, predicted, count]`` for every nonzero cell, row by row."""
     rows, columns = np.nonzero(confusion)
-    return np.stack([rows, columns, np.asarray(confusion)[rows, columns]], axis=1).astype(int).tolist()
+    counts = np.asarray(confusion)[rows, columns]
+    cells: list[list[int]] = np.stack([rows, columns, counts], axis=1).astype(int).tolist()
+    return cells
 
 
 BINS = 15

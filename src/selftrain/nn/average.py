@@ -51,7 +51,8 @@ class Average(nn.Module):
         return not self._averaged(x) and not x.is_floating_point()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_followed": None}  # a copy of this module does not carry the source along
+        inherited: Any = super()  # untyped
+        return {**inherited.__getstate__(), "_followed": None}  # a copy of this module does not carry the source along
 
     def forward(self, x: Tensor) -> Tensor:
         out: Tensor = self.module(x)

@@ -12,7 +12,7 @@ from pathlib import Path
 from torch import Tensor, nn
 
 from selftrain.errors import UserError, nearest
-from selftrain.nn.timm_models import check_hub, create_timm, is_network_error, measure_dim, timm_config
+from selftrain.nn.timm_models import check_hub, create_timm, data_config, is_network_error, measure_dim, timm_config
 from selftrain.nn.weights import LITE0, lite0_file, load_file, load_lite0, read_checkpoint, short_reason
 from selftrain.nn.wide_resnet import WIDE_RESNETS, wide_resnet
 
@@ -63,7 +63,8 @@ class Backbone(nn.Module):
         self.preprocessing = preprocessing
 
     def forward(self, x: Tensor) -> Tensor:
-        return self.net(x)
+        features: Tensor = self.net(x)
+        return features
 
     def extra_repr(self) -> str:
         return f"name={self.name!r}, dim={self.dim}, channels={self.channels}, weights={self.weights!r}"
@@ -115,8 +116,6 @@ def _build_wide_resnet(name: str, weights: str, size: int | None, channels: int)
 
 
 def _build_timm(name: str, weights: str, size: int | None) -> Backbone:
-    from timm.data.config import resolve_model_data_config
-
     architecture = LITE0_TIMM if name == LITE0 else name
     config = timm_config(architecture, (*WIDE_RESNETS, LITE0))
     if weights == "pretrained" and not config.has_weights:
@@ -142,7 +141,7 @@ def _build_timm(name: str, weights: str, size: int | None) -> Backbone:
     if name == LITE0:
         prep = LITE0_PREPROCESSING
     else:
-        data = resolve_model_data_config(net)
+        data = data_config(net)
         prep = Preprocessing(tuple(data["mean"]), tuple(data["std"]), data["input_size"][-1], data["interpolation"])
     dim = measure_dim(net, name, config, size or prep.size)
     if source == "none" and size is not None:

@@ -58,7 +58,7 @@ def average_in_place(tensors: Iterable[Tensor]) -> None:
     if ranks() == 1 or not (tensors := list(tensors)):
         return
     flat = all_mean(torch.cat([tensor.flatten() for tensor in tensors]))
-    for tensor, part in zip(tensors, flat.split([tensor.numel() for tensor in tensors]), strict=True):
+    for tensor, part in zip(tensors, torch.split(flat, [tensor.numel() for tensor in tensors]), strict=True):
         tensor.copy_(part.view_as(tensor))
 
 

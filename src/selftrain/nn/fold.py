@@ -29,7 +29,8 @@ def fold_batch_norm(net: nn.Module, example: Tensor) -> nn.Module:
     it reads them. A forward pass of ``example`` shows which layer follows which. ``net`` must be in evaluation mode and
     is not changed. If the copy's output differs, ``net`` itself is returned.
     """
-    packs = example.device.type == "cpu" and torch.backends.mkldnn.is_available()
+    mkldnn: Any = torch.backends.mkldnn  # untyped
+    packs = example.device.type == "cpu" and mkldnn.is_available()
     with torch.inference_mode():
         expected = net(example)
         for pack in (True, False) if packs else (False,):

@@ -81,6 +81,15 @@ def _wrong_size(name: str, size: int | None, config: Any, error: Exception) -> U
     return UserError(f"`size={size}`: backbone {name!r} does not accept it ({why}). Its own size is {own}.")
 
 
+def data_config(net: nn.Module) -> dict[str, Any]:
+    """Return the preprocessing that a model's weights expect, in timm's words."""
+    from timm.data import config
+
+    resolve: Any = config.resolve_model_data_config  # untyped
+    found: dict[str, Any] = resolve(net)
+    return found
+
+
 def check_hub(config: Any) -> None:
     """Raise at once if weights are neither cached nor reachable; the hub's client would retry for most of a minute."""
     from huggingface_hub import constants, get_session, try_to_load_from_cache

@@ -83,7 +83,8 @@ class Block(nn.Module):
             x = active
         y = self.conv1(active)
         y = self.conv2(F.leaky_relu(self.bn2(y), LEAKY_SLOPE, inplace=True))
-        return self.shortcut(x) + y
+        out: Tensor = self.shortcut(x) + y
+        return out
 
 
 class WideResNet(nn.Module):
