@@ -22,7 +22,7 @@ from selftrain.config.options import field_help, field_types
 from selftrain.config.regimes import REGIMES
 from selftrain.engine.observers import LossMeter
 from selftrain.errors import UserError
-from selftrain.methods import METHODS, Method, make_method, spell_method
+from selftrain.methods import METHODS, Method, Wrapper, make_method, spell_method
 from selftrain.nn.contexts import evaluating
 from selftrain.runs.model import load_model
 from tests.contract.spellings import FLOWS, IN_TURNS, SPELLINGS
@@ -38,14 +38,10 @@ in_turns_too = pytest.mark.parametrize("method", [*SPELLINGS, *IN_TURNS], indire
 
 
 def test_every_method_is_in_the_suite() -> None:
-    spelled = " ".join(SPELLINGS)
-    assert all(name in spelled for name in METHODS)
-    bases = [name for name, cls in METHODS.items() if hasattr(cls, "label") and hasattr(cls, "imitate")]
-    assert set(bases) == {
-        "fixmatch", "flexmatch", "mean_teacher", "noisy_student", "dividemix", "uda", "dash", "debiasmatch",
-        "pseudo_label",
-    }  # fmt: skip
-    assert all(f"dst({name}" in spelled for name in bases)
+    methods = [make_method(text) for text in SPELLINGS]
+    assert {method.name for method in methods} == set(METHODS)
+    wrapped = {method.base.name for method in methods if isinstance(method, Wrapper)}
+    assert wrapped == {name for name, cls in METHODS.items() if cls.can_be_base()}
 
 
 def labeled_loss(model: torch.nn.Module, x: torch.Tensor, y: torch.Tensor) -> float:
@@ -192,7 +188,7 @@ def test_still_views_carry_no_gradient(method: Method) -> None:
     loop, stream = well_under_way(method)
     labeled, unlabeled = stream[loop.step]
     leaves = {name: unlabeled[name].float().div(127.5).sub(1).requires_grad_() for name in method.views.unlabeled}
-    if not leaves or not (hasattr(method, "label") or hasattr(method, "base")):
+    if not leaves or not (method.can_be_base() or isinstance(method, Wrapper)):
         pytest.skip("mixes or perturbs its inputs itself")
     losses = method.objective(loop.net, labeled, Unlabeled(unlabeled.index, **leaves), method.turns[-1])
     losses.backward()
@@ -261,14 +257,16 @@ def test_every_method_knows_its_regimes() -> None:
     for name, cls in METHODS.items():
         assert set(cls.regimes) <= set(REGIMES)
         for regime in set(REGIMES) - set(cls.regimes):
-            why = f"{name} does not run in the {regime} regime: {cls.remarks[regime]}. It runs with --regime scratch"
+            why = f"{name} does not run in the {regime} regime: {cls.remarks[regime]}. It runs with `regime=.scratch.`"
             with pytest.raises(UserError, match=why):
                 make_method(name, regime)
             with pytest.raises(UserError, match=why):  # an object, too
                 selftrain.train((np.zeros((8, 4)), np.arange(8) % 2), method=cls(), regime=regime)
 
 
-@pytest.mark.parametrize("name", [n for n, c in METHODS.items() if not hasattr(c, "label") and n != "dst"])
+@pytest.mark.parametrize(
+    "name", [name for name, cls in METHODS.items() if not cls.can_be_base() and not issubclass(cls, Wrapper)]
+)
 def test_what_dst_cannot_wrap_says_why(name: str) -> None:
     for regime in REGIMES:
         with pytest.raises(UserError, match=f"dst cannot wrap '{name}': {METHODS[name].why_no_base}"):

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from functools import wraps
+from types import FunctionType
+from typing import Any, ClassVar, NamedTuple, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -18,6 +20,7 @@ from selftrain.errors import UserError
 from selftrain.methods.functional import PseudoLabels, cross_entropy
 from selftrain.nn.network import Network
 
+W = TypeVar("W", bound="Wrapper")
 Notes = dict[str, Tensor]
 Grid = Mapping[str, tuple[Any, ...]]
 # Values that the paper searched when fine-tuning.
@@ -219,12 +222,43 @@ class SelfTraining(Method):
         return Losses(terms, f_hat)
 
 
+def hooks_of(cls: type) -> dict[str, Any]:
+    """Return the methods and properties that a class body defines for the engine to call, by name."""
+    return {
+        name: member
+        for name, member in vars(cls).items()
+        if not name.startswith("_") and isinstance(member, (FunctionType, property))
+    }
+
+
+def _forwarded(name: str, hook: Any) -> Any:
+    if isinstance(hook, property):
+        return property(lambda self: getattr(self.base, name), doc=hook.__doc__)
+
+    @wraps(hook)
+    def forward(self: Wrapper, *args: Any, **kwargs: Any) -> Any:
+        return getattr(self.base, name)(*args, **kwargs)
+
+    return forward
+
+
+def forwarding_hooks(cls: type[W]) -> type[W]:
+    """Make every hook of ``Method`` that the body of ``cls`` does not define call the same hook of ``self.base``."""
+    for name, hook in hooks_of(Method).items():
+        if name not in vars(cls):
+            setattr(cls, name, _forwarded(name, hook))
+    return cls
+
+
 @dataclass(frozen=True)
+@forwarding_hooks
 class Wrapper(Method):
-    """A method around another that can label and imitate; what it does not say itself is as in the base."""
+    """A method around another that can label and imitate; hooks that it does not define are those of the base."""
 
     base: SelfTraining
     """the method that labels with h and imitates with the pseudo head"""
+
+    objective = Method.objective  # which calls the wrapper's own losses, not those of the base
 
     def __post_init__(self) -> None:
         if not self.base.can_be_base():
@@ -234,30 +268,3 @@ class Wrapper(Method):
     def check_regime(self, regime: str) -> None:
         super().check_regime(regime)
         self.base.check_regime(regime)
-
-    @property
-    def rounds(self) -> int:
-        return self.base.rounds
-
-    @property
-    def averaged(self) -> bool:
-        return self.base.averaged
-
-    @property
-    def lasting(self) -> tuple[str, ...]:
-        return self.base.lasting
-
-    def survey_due(self, t: int, steps: int) -> bool:
-        return self.base.survey_due(t, steps)
-
-    def survey(self, net: Network, model: nn.Module, pool: Iterable[Unlabeled]) -> None:
-        self.base.survey(net, model, pool)
-
-    def optimizers(self, net: Network) -> list[torch.optim.Optimizer]:
-        return self.base.optimizers(net)
-
-    def after_step(self, net: Network, t: int) -> None:
-        self.base.after_step(net, t)
-
-    def predictor(self, net: Network) -> nn.Module:
-        return self.base.predictor(net)
