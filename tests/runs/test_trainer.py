@@ -161,23 +161,6 @@ def test_methods_learn_digits(tmp_path: Path, method: str) -> None:
     assert run.results["accuracy"] > 0.5
 
 
-@pytest.mark.parametrize(
-    "settings",
-    [
-        {"train.precision": "bf16-mixed"},
-        {"optim.clip": 1.0, "optim.schedule": "exponential"},
-        {"network.head": "mlp", "network.bottleneck": 12},
-        {"optim.norm_decay": "false", "optim.backbone_lr": 0.5, "optim.ema": 0},
-        {"data.include_labeled": "false", "data.crop": "resized", "train.channels_last": "false"},
-        {"data.validation_per_class": 2},
-    ],
-)
-def test_settings(tmp_path: Path, settings: dict[str, Any]) -> None:
-    run = quick(layout_2(tmp_path / "data"), tmp_path / "run", labels_per_class=2, settings=settings)
-    assert run.results["accuracy"] is not None
-    assert run.predict(tmp_path / "data" / "test").probabilities.shape == (12, 3)
-
-
 def test_predictions_are_those_of_the_evaluated_model(tmp_path: Path) -> None:
     data = layout_2(tmp_path / "data")
     run = quick(data, tmp_path / "run", labels_per_class=2, steps=20)

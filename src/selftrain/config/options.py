@@ -197,14 +197,13 @@ def _convert(value: Any, kind: Any) -> Any:
     elif kind is str:
         if isinstance(text, str):
             return text
-    elif kind in (int, float) and not isinstance(text, bool) and isinstance(text, (int, float, str)):
-        number = float(text)
-        if not math.isfinite(number):
+    elif kind in (int, float):
+        if isinstance(text, bool) or not isinstance(text, (int, float, str)) or not math.isfinite(float(text)):
             raise ValueError
         if kind is float:
-            return number
-        if number == int(number):
-            return int(number)
+            return float(text)
+        if float(text) == int(float(text)):
+            return int(float(text))
     elif isinstance(kind, type) and not isinstance(text, str) and isinstance(text, kind):
         return value
     raise ValueError
