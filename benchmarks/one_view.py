@@ -20,8 +20,8 @@ import numpy as np
 import torch
 
 import selftrain
-from selftrain.bench.catalogue import FROZEN
-from selftrain.bench.table import spread
+from selftrain.bench.cpu import FROZEN
+from selftrain.bench.table import mean_and_deviation
 from selftrain.config.resolve import make_settings
 from selftrain.console import Reporter
 from selftrain.data.source import load_corpus
@@ -89,7 +89,10 @@ def main() -> None:
             print("| | " + " | ".join(DATASETS) + " | mean |\n|---|---|---|---|")
             for name in ROWS:
                 found = [[job.result() for job in jobs[name, dataset]] for dataset in DATASETS]
-                print(f"| {name} | {' | '.join(map(spread, found))} | {mean(map(mean, found)):.1f} |", flush=True)
+                print(
+                    f"| {name} | {' | '.join(map(mean_and_deviation, found))} | {mean(map(mean, found)):.1f} |",
+                    flush=True,
+                )
 
 
 if __name__ == "__main__":

@@ -17,8 +17,12 @@ from typing import Any
 
 import pytest
 
-from selftrain.bench.catalogue import BENCHES, Bench, Row, Variant, find_bench, local
-from selftrain.bench.grid import Cell, Outcome, attempt, cells_of, find_data, run_cell, run_grid, settings_of
+from selftrain.bench.catalogue import BENCHES, find_bench
+from selftrain.bench.cells import Cell, Outcome, attempt, cells_of, find_data, run_cell, settings_of
+from selftrain.bench.executors import local
+from selftrain.bench.executors.local import LocalProcesses
+from selftrain.bench.grid import run_grid
+from selftrain.bench.spec import Bench, Row, Variant
 from selftrain.bench.table import as_csv, latex, markdown
 from selftrain.bench.verify import cell_of, choose, read_lines, verify
 from selftrain.cli.app import app
@@ -37,7 +41,7 @@ TINY = Bench("a test", ("digits",), (Row("supervised"), Row("fixmatch", {"method
 
 
 def inline(cells: Sequence[Cell], root: Path | None, out: Path, reporter: Reporter) -> Iterator[Outcome]:
-    """The simplest engine: here, one after another."""
+    """The simplest executor: in this process, one cell after another."""
     return (attempt(cell, root, out) for cell in cells)
 
 
@@ -54,12 +58,12 @@ def test_every_bench_is_well_formed() -> None:
 
 def test_a_grid_runs_every_cell_once(tmp_path: Path) -> None:
     cells = cells_of(TINY, seeds=2)
-    done, failed = run_grid(cells, None, tmp_path, processes=2)
+    done, failed = run_grid(cells, None, tmp_path, LocalProcesses(2))
     assert not failed
     assert len(done) == 4
     assert done[cells[-1]]["method"] == "fixmatch(tau=0.5)"
     stamps = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("results.json")}
-    again, _ = run_grid(cells_of(TINY, seeds=2), None, tmp_path)
+    again, _ = run_grid(cells_of(TINY, seeds=2), None, tmp_path, inline)
     assert sorted(run["accuracy"] for run in again.values()) == sorted(run["accuracy"] for run in done.values())
     assert stamps == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("results.json")}
 
@@ -84,7 +88,7 @@ def test_a_cell_is_known_by_all_its_settings(tmp_path: Path) -> None:
 
 def test_rows_that_are_the_same_run_both_have_its_results(tmp_path: Path) -> None:
     bench = Bench("", ("digits",), (Row("supervised"), Row("supervised(w_strong=0)", label="again")), QUICK)
-    done, _ = run_grid(cells_of(bench, seeds=1), None, tmp_path, engine=inline)
+    done, _ = run_grid(cells_of(bench, seeds=1), None, tmp_path, inline)
     assert len(done) == 2
     assert len(list(tmp_path.rglob("results.json"))) == 1
 
@@ -93,7 +97,7 @@ def test_a_cell_that_fails_stops_no_other(tmp_path: Path) -> None:
     bench = Bench(
         "a test", ("digits",), (Row("supervised"), Row("supervised", {"data.test": "/nowhere"}, "no test set")), QUICK
     )
-    done, failed = run_grid(cells_of(bench, seeds=1), None, tmp_path, engine=inline)
+    done, failed = run_grid(cells_of(bench, seeds=1), None, tmp_path, inline)
     assert len(done) == 1
     assert "/nowhere" in next(iter(failed.values()))
     assert "| no test set | - | - |" in markdown(bench, done)
@@ -107,13 +111,16 @@ def test_a_cell_that_fails_stops_no_other(tmp_path: Path) -> None:
         (Bench("", ("digits",), (Row("rat"),), {**QUICK, "regime": "frozen"}), "rat does not run in the frozen regime"),
         (Bench("", ("digits",), (Row("uda"), Row("uda")), QUICK), "two of its rows are called 'uda'"),
         (Bench("", ("digits",), TINY.rows, {**QUICK, "seed": 3}), "seed cannot be set"),
-        (Bench("", ("digits",), TINY.rows, {**QUICK, "train.devices": 2}), "train.devices=2: a run of a bench is one"),
-        (Bench("", ("digits",), (Row("uda", {"method.T": None}),), QUICK), "uda.T=None: expected a number"),
+        (
+            Bench("", ("digits",), TINY.rows, {**QUICK, "train.devices": 2}),
+            "`train.devices=2`: a run of a bench is one",
+        ),
+        (Bench("", ("digits",), (Row("uda", {"method.T": None}),), QUICK), r"uda\(T=none\): expected a number"),
     ],
 )
 def test_typos_are_told_before_anything_runs(tmp_path: Path, bench: Bench, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        run_grid(cells_of(bench, seeds=1), None, tmp_path)
+        run_grid(cells_of(bench, seeds=1), None, tmp_path, inline)
     assert not any(tmp_path.iterdir())
 
 
@@ -124,22 +131,22 @@ def test_run_folders_stay_below_out_and_belong_to_their_data(tmp_path: Path) -> 
     photos = tmp_path / "one" / "photos"
     before = sorted(photos.rglob("*"))
     bench = Bench("", (str(photos), "../one/photos"), (Row("supervised"),), settings)
-    done, failed = run_grid(cells_of(bench, 1), tmp_path / "two", tmp_path / "out", engine=inline)
+    done, failed = run_grid(cells_of(bench, 1), tmp_path / "two", tmp_path / "out", inline)
     assert not failed
     assert len(done) == 2
     assert sorted(photos.rglob("*")) == before
     assert len(list((tmp_path / "out").rglob("results.json"))) == 2
 
     cells = cells_of(Bench("", ("photos",), (Row("supervised"),), settings), 1)
-    run_grid(cells, tmp_path / "one", tmp_path / "out", engine=inline)
+    run_grid(cells, tmp_path / "one", tmp_path / "out", inline)
     with pytest.raises(UserError, match=r"has results on .*one/photos, not on .*two/photos"):
-        run_grid(cells, tmp_path / "two", tmp_path / "out", engine=inline)
+        run_grid(cells, tmp_path / "two", tmp_path / "out", inline)
     (tmp_path / "one").rename(tmp_path / "three")  # the same images, moved
-    done, _ = run_grid(cells, tmp_path / "three", tmp_path / "out", engine=inline)
+    done, _ = run_grid(cells, tmp_path / "three", tmp_path / "out", inline)
     assert len(done) == 1
     (tmp_path / "file").write_text("")
-    with pytest.raises(UserError, match=r"--out .*file: cannot be made"):
-        run_grid(cells, tmp_path / "three", tmp_path / "file", engine=inline)
+    with pytest.raises(UserError, match=r"out.* .*file: cannot be "):
+        run_grid(cells, tmp_path / "three", tmp_path / "file", inline)
 
 
 def test_amounts_are_shown_as_they_are() -> None:
@@ -192,7 +199,7 @@ def test_a_killed_bench_and_a_killed_worker_end_with_the_same_table(tmp_path: Pa
 
 def test_a_cell_whose_process_keeps_dying_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "_serve", die)
-    done, failed = run_grid(cells_of(TINY, seeds=1)[:1], None, tmp_path, processes=1)
+    done, failed = run_grid(cells_of(TINY, seeds=1)[:1], None, tmp_path, LocalProcesses(1))
     assert not done
     assert list(failed.values()) == ["its process died (exit code 7)"]
 
@@ -281,7 +288,7 @@ def test_the_papers_figures_are_those_that_it_prints() -> None:
     # What several tables print is the same in all of them.
     same = {bench.paper[key].get("dst(fixmatch)") for bench, key in (
         (BENCHES["paper/table2"], ("MoCo v2", "cifar100")), (BENCHES["paper/ablation"], ("MoCo v2", "cifar100")),
-        (BENCHES["paper/addon"], ("MoCo v2, 4 labels a class", "cifar100")),
+        (BENCHES["paper/addon"], ("MoCo v2, 4 labels per class", "cifar100")),
     )}  # fmt: skip
     assert same == {68.2}
 
@@ -294,9 +301,9 @@ def test_every_row_is_compared_with_one_that_is_there() -> None:
 
 def test_weights_under_the_root(tmp_path: Path) -> None:
     cell = cells_of(Bench("", ("digits",), TINY.rows, {**QUICK, "network.weights": "{root}/moco.pth"}), 1)[0]
-    with pytest.raises(UserError, match=r"network.weights=.*moco.pth is a file under --root"):
+    with pytest.raises(UserError, match=r"network.weights=.*moco.pth is a file under `root`"):
         settings_of(cell, None)
-    with pytest.raises(UserError, match="no such file"):
+    with pytest.raises(UserError, match="the file does not exist"):
         settings_of(cell, tmp_path)
     (tmp_path / "moco.pth").touch()
     assert settings_of(cell, tmp_path)["network.weights"] == str(tmp_path / "moco.pth")
@@ -318,9 +325,9 @@ def test_a_bench_of_ones_own(tmp_path: Path) -> None:
         ("datasets: [digits]\nrows: [{label: x}]", "'method' is missing"),
         ("- 3", "expected fields"),
         ("datasets: [digits]\nrows: [supervised]\nvariants: {a: 3}", "variants: a=3: expected settings"),
-        ("datasets: [digits]\nrows: [supervised]\nby_dataset: {digit: {seed: 1}}", "none of its datasets.*'digits'"),
-        ("datasets: [digits]\nrows: [supervised]\nsettings: {3: 1}", "3 is no name of a setting"),
-        ("datasets: [digits]\nrows: [supervised]\nmeasures: [worst]", "measures: 'worst' is none"),
+        ("datasets: [digits]\nrows: [supervised]\nby_dataset: {digit: {seed: 1}}", "not one of its datasets.*'digits'"),
+        ("datasets: [digits]\nrows: [supervised]\nsettings: {3: 1}", "3 is not the name of a setting"),
+        ("datasets: [digits]\nrows: [supervised]\nmeasures: [worst]", "measures: 'worst' is not a measure"),
         ("datasets: [digits]\nrows: [{method: fixmatch, against: nobody}]", "there is no row 'nobody'"),
     ):
         file.write_text(text)
@@ -348,9 +355,9 @@ def test_a_line_can_be_repeated(tmp_path: Path, capsys: pytest.CaptureFixture[st
     assert str(verdict) == "fixmatch, low on digits, few, seed 0:\n  equal, bit for bit"
 
     wrong = dict(line, accuracy=str(float(line["accuracy"]) + 0.01))
-    assert "MISMATCH: versions and machine are the same" in str(replace(verdict, figures=pair(wrong, line)))
-    assert not replace(verdict, figures=pair(wrong, line)).good
-    other = replace(verdict, figures=pair(wrong, line), elsewhere={"torch": ("1.0", "2.0")}, tolerance=0.02)
+    assert "MISMATCH: versions and machine are the same" in str(replace(verdict, measures=pair(wrong, line)))
+    assert not replace(verdict, measures=pair(wrong, line)).good
+    other = replace(verdict, measures=pair(wrong, line), environment={"torch": ("1.0", "2.0")}, tolerance=0.02)
     assert other.good
     assert "torch was 1.0, is 2.0" in str(other)
     assert "within the tolerance: 0.0100 apart, 0.02 allowed" in str(other)
@@ -381,7 +388,7 @@ def test_verify_names_what_is_wrong(tmp_path: Path) -> None:
     cell = cells_of(TINY, 1)[0]
     file.write_text(as_csv({cell: {"method": "supervised", "evaluated_on": "test", "accuracy": 0.5}}))
     lines = read_lines(file)
-    with pytest.raises(UserError, match=r"no line has --row fixmatch \(there are: supervised\)"):
+    with pytest.raises(UserError, match=r"no line has `row` fixmatch \(known: supervised\)"):
         choose(lines, {"row": "fixmatch", "dataset": None})
     assert choose(lines, {"row": "supervised", "seed": "0"}) == lines[0]
     assert cell_of(lines[0]).folder(tmp_path) == cell.folder(tmp_path)

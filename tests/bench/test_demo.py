@@ -1,4 +1,4 @@
-"""The demo's table and picture, from results as runs write them. (The training is that of every other run.)"""
+"""The demo's table and plot, from results as runs write them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from PIL import Image
 from rich.console import Console
 
 from selftrain.bench.demo import METHODS, draw, make_table
-from selftrain.bench.table import spread
+from selftrain.bench.table import mean_and_deviation
 
 
 def results(quality: float | None, ratio: float | str) -> dict[str, list[dict[str, Any]]]:
@@ -31,13 +31,13 @@ def test_the_table(quality: float | None, ratio: float | str, words: str) -> Non
         assert word in text
 
 
-def test_the_picture(tmp_path: Path) -> None:
+def test_the_plot(tmp_path: Path) -> None:
     path = draw(results(0.9, 1.2), tmp_path / "demo.png")
-    with Image.open(path) as picture:
-        assert picture.size[0] > 800
+    with Image.open(path) as plot:
+        assert plot.size[0] > 800
 
 
-def test_spread() -> None:
-    assert spread([1.0]) == "1.0"
-    assert spread([1.0, 3.0]) == "2.0 ± 1.4"
-    assert spread([1.0, float("inf")]) == "infinite"
+def test_mean_and_deviation() -> None:
+    assert mean_and_deviation([1.0]) == "1.0"
+    assert mean_and_deviation([1.0, 3.0]) == "2.0 ± 1.4"
+    assert mean_and_deviation([1.0, float("inf")]) == "infinite"

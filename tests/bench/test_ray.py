@@ -12,9 +12,10 @@ from pathlib import Path
 
 import pytest
 
-from selftrain.bench.catalogue import Bench, Row
-from selftrain.bench.executors.ray import OnRay
-from selftrain.bench.grid import attempt, cells_of, run_grid
+from selftrain.bench.cells import attempt, cells_of
+from selftrain.bench.executors.ray import RayCluster
+from selftrain.bench.grid import run_grid
+from selftrain.bench.spec import Bench, Row
 from selftrain.bench.table import markdown
 from selftrain.errors import UserError
 from tests.processes import command_of, descendants, wait_for
@@ -56,7 +57,7 @@ def test_the_same_table_although_a_worker_is_killed(tmp_path: Path) -> None:
 
     killer = threading.Thread(target=kill)
     killer.start()
-    there, failed = run_grid(cells, None, out, engine=OnRay())
+    there, failed = run_grid(cells, None, out, RayCluster())
     killer.join()
     assert killed
     assert not failed
@@ -68,14 +69,14 @@ def test_the_same_table_although_a_worker_is_killed(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("cluster")
 def test_what_the_user_has_to_put_right_is_not_tried_again(tmp_path: Path) -> None:
     bench = Bench("", ("digits",), (Row("supervised", {"data.test": "/nowhere"}),), BENCH.settings)
-    done, failed = run_grid(cells_of(bench, seeds=1), None, tmp_path, engine=OnRay())
+    done, failed = run_grid(cells_of(bench, seeds=1), None, tmp_path, RayCluster())
     assert not done
     assert "/nowhere" in next(iter(failed.values()))
-    with pytest.raises(UserError, match=r"--gpus-per-run 0\.5: the cluster has 0 GPUs"):
-        run_grid(cells_of(BENCH, seeds=1), None, tmp_path, engine=OnRay(gpus_per_run=0.5))
+    with pytest.raises(UserError, match=r"`gpus_per_run=0\.5`: the cluster has 0 GPUs"):
+        run_grid(cells_of(BENCH, seeds=1), None, tmp_path, RayCluster(gpus_per_run=0.5))
 
 
 def test_ray_is_an_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(UserError, match=r'pip install "selftrain\[ray\]"'):
-        run_grid(cells_of(BENCH, seeds=1), None, tmp_path, engine=OnRay())
+        run_grid(cells_of(BENCH, seeds=1), None, tmp_path, RayCluster())

@@ -18,7 +18,7 @@ from rich.console import Console
 from scipy.io import savemat
 
 import selftrain
-from selftrain.bench.grid import find_data
+from selftrain.bench.cells import find_data
 from selftrain.cli import listing
 from selftrain.console import Reporter
 from selftrain.data.images import ArrayImages, FileImages

@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 
 from selftrain.bench.catalogue import BENCHES
-from selftrain.bench.grid import cells_of
+from selftrain.bench.cells import cells_of
 from selftrain.cli import main
 from selftrain.cli.listing import tables
 from selftrain.config.resolve import dump_settings

@@ -59,9 +59,9 @@ def test_spaces_of_ones_own(tmp_path: Path) -> None:
     for text, message in (
         ("tau", "a name or its values are missing"),
         ("optim.lr=0.1..0.01", "from a smaller number to a larger"),
-        ("optim.lr=0..1 log", "numbers above 0"),
+        ("optim.lr=0..1 log", "must start above 0"),
         ("optim.lr=a..b", "from a smaller number"),
-        ("method.tau=0.5,0.5", "a value is there twice"),
+        ("method.tau=0.5,0.5", "the same value is given twice"),
         ("method.tau=,", "no values"),
     ):
         with pytest.raises(UserError, match=message):
@@ -97,16 +97,16 @@ def test_every_label_is_held_out_by_one_fold() -> None:
 @pytest.mark.parametrize(
     ("given", "more", "message"),
     [
-        ({"data.evaluate_on": "test"}, {"folds": 2}, "a sweep never looks at the test set"),
-        ({}, {}, "nothing is held out"),
-        ({"data.validation_per_class": 2}, {"folds": 2}, "leave out data.validation_per_class"),
+        ({"data.evaluate_on": "test"}, {"folds": 2}, "a sweep never uses the test set"),
+        ({}, {}, "no labels are held out"),
+        ({"data.validation_per_class": 2}, {"folds": 2}, "`folds=2`: conflicts with `data.validation_per_class=2`"),
         ({}, {"folds": 2, "space": {"method.tua": (1, 2)}}, "Did you mean 'tau'"),
         ({}, {"folds": 2, "space": {"method.tau": (0.5, "much")}}, "expected a number"),
         ({}, {"folds": 2, "space": {"data.evaluate_on": ("test",)}}, "cannot be searched"),
         ({}, {"folds": 2, "space": {"data.split_seed": (1, 2)}}, "cannot be searched"),
-        ({"train.devices": 2}, {"folds": 2}, "train.devices=2: a trial is one process"),
-        ({}, {"folds": 2, "storage": "nothing://me:secret@x"}, r"--storage nothing://me:\*\*\*@x: cannot be opened"),
-        ({}, {"folds": 2, "storage": "nothing://x"}, "--storage nothing://x: cannot be opened"),
+        ({"train.devices": 2}, {"folds": 2}, "`train.devices=2`: a trial is one process"),
+        ({}, {"folds": 2, "storage": "nothing://me:secret@x"}, r"`storage` nothing://me:\*\*\*@x: cannot be opened"),
+        ({}, {"folds": 2, "storage": "nothing://x"}, "`storage` nothing://x: cannot be opened"),
     ],
 )  # fmt: skip
 def test_mistakes_are_told_before_anything_runs(

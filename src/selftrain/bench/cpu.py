@@ -1,28 +1,50 @@
-"""The paper's tables at a scale for two cores: frozen features of local image folders, and digits from random weights.
+"""Benches for two CPU cores: the paper's tables at a small scale, and every method once.
 
-Knows nothing of results. The figures beside them are the paper's, of its own datasets and backbones.
+They run on frozen features of local image folders, and on digits from random weights. Knows nothing of our results;
+the numbers here are the paper's, on its own datasets and backbones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 
 from selftrain.bench import paper
 from selftrain.bench.paper import DST, SUPERVISED, TABLE_1, TABLE_2, amount, by_amount
-from selftrain.bench.spec import Bench, Row, pairs, rows_of
+from selftrain.bench.spec import Bench, Row, pairs, rows_against_base, rows_of
+from selftrain.methods import METHODS
+from selftrain.methods.spelling import parse
 
 FOLDERS = ("cifar10-mini", "ucmerced")
 FROZEN = {"regime": "frozen", "network.backbone": "lite0", "data.size": 128, "data.labels_per_class": 4}
-# Short runs want a quicker average than the 0.999 of a million steps.
+# A decay of 0.999 suits a million steps; an average over a thousand steps needs a faster one.
 DIGITS = {
     "regime": "scratch", "data.labels_per_class": 4, "train.steps": 1000, "train.batch": 32,
     "train.unlabeled_batch": 64, "optim.ema": 0.99,
 }  # fmt: skip
+DIGITS_METHODS = {"mean_teacher": "mean_teacher(m=0.99)"}
+"""methods that are spelled differently on digits, for the same reason"""
+
+BASES = (
+    "fixmatch", "flexmatch", "mean_teacher", "noisy_student", "dividemix", "uda", "dash", "debiasmatch", "pseudo_label",
+)  # fmt: skip
+"""every method that DST can wrap, those of the paper first"""
 
 
-def quick(method: str) -> str:
-    """Mean Teacher with an average that a thousand steps can fill."""
-    return method.replace("mean_teacher", "mean_teacher(m=0.99)")
+def runs_frozen(method: str) -> bool:
+    """Return whether a method runs on features; RAT, for one, changes pixels."""
+    return "frozen" in METHODS[parse(method).name].regimes
+
+
+def every_method(spelled: Mapping[str, str] | None = None) -> Iterator[str]:
+    """Yield all methods that run on features: labels only, each base alone and inside DST, then the others."""
+    spelled = spelled or {}
+    yield "supervised"
+    for base in BASES:
+        name = spelled.get(base, base)
+        yield from (name, f"dst({name})")
+    for name in METHODS:
+        if name not in ("supervised", "dst", *BASES) and runs_frozen(name):
+            yield spelled.get(name, name)
 
 
 def _labels_rows() -> tuple[Row, ...]:
@@ -33,8 +55,8 @@ def _labels_rows() -> tuple[Row, ...]:
     )
 
 
-def _column(table: paper.Figures, column: int) -> Mapping[str, float]:
-    return {row: figures[column] for row, figures in table.items()}
+def _column(table: paper.Table, column: int) -> Mapping[str, float]:
+    return {row: results[column] for row, results in table.items()}
 
 
 CIFAR_100 = "CIFAR-100, supervised"
@@ -43,7 +65,7 @@ AVERAGE = "average of eleven"
 
 def _addon(labels: int, column: int) -> Bench:
     return Bench(
-        f"Table 5 in small: DST around five methods, on frozen features, {amount(labels)}",
+        f"Table 5 at a small scale: DST around five methods, on frozen features, {amount(labels)}",
         FOLDERS,
         pairs(paper.ADDON_BASES),
         {**FROZEN, "data.labels_per_class": labels},
@@ -51,25 +73,41 @@ def _addon(labels: int, column: int) -> Bench:
     )
 
 
+_FROZEN_TABLE_2 = {method: results for method, results in TABLE_2[SUPERVISED].items() if runs_frozen(method)}
+
 CPU: dict[str, Bench] = {
-    "cpu/table1": Bench(
-        "Table 1 in small: its methods on handwritten digits, from random weights",
+    "cpu/methods": Bench(
+        "every method and every DST combination on frozen features",
+        FOLDERS,
+        (
+            *rows_of(every_method()),
+            Row("fixmatch", {"method.tau": 0.8}, "fixmatch(tau=0.8)"),
+            Row(DST, {"method.base.tau": 0.8}, "dst(fixmatch(tau=0.8))"),
+        ),
+        FROZEN,
+    ),
+    "cpu/digits": Bench(
+        "every method on handwritten digits, from random weights",
         ("digits",),
-        tuple(Row(m, against=m[4:-1] if m.startswith("dst(") else "") for m in TABLE_1),
+        rows_of((*every_method(DIGITS_METHODS), "rat")),
+        DIGITS,
+    ),
+    "cpu/table1": Bench(
+        "Table 1 at a small scale: its methods on handwritten digits, from random weights",
+        ("digits",),
+        rows_against_base(TABLE_1),
         DIGITS,
         paper={("", "CIFAR-10, scratch"): _column(TABLE_1, 0)},
     ),
     "cpu/table2": Bench(
-        "Table 2 in small: its methods on frozen features",
+        "Table 2 at a small scale: its methods on frozen features",
         FOLDERS,
-        rows_of(m for m in TABLE_2[SUPERVISED] if m != "rat"),  # which moves pixels, and there are none
+        rows_of(_FROZEN_TABLE_2),
         FROZEN,
-        paper={
-            ("", AVERAGE): {m: round(sum(row) / len(row), 1) for m, row in TABLE_2[SUPERVISED].items() if m != "rat"}
-        },
+        paper={("", AVERAGE): {m: round(sum(row) / len(row), 1) for m, row in _FROZEN_TABLE_2.items()}},
     ),
     "cpu/ablation": Bench(
-        "the ablation in small: what each part of DST adds, on frozen features",
+        "the ablation at a small scale: what each part of DST adds, on frozen features",
         FOLDERS,
         paper.ABLATION_ROWS,
         FROZEN,
@@ -78,18 +116,18 @@ CPU: dict[str, Bench] = {
     "cpu/addon": _addon(4, column=0),
     "cpu/addon-10": _addon(10, column=1),
     "cpu/labels": Bench(
-        "1 to 25 labels a class, on frozen features",
+        "1 to 25 labels per class, on frozen features",
         FOLDERS,
         _labels_rows(),
         FROZEN,
         paper={
             ("", CIFAR_100): {
-                f"{row}, {amount(n)}": figure for n, known in paper.LABELS.items() for row, figure in known.items()
+                f"{row}, {amount(n)}": result for n, known in paper.LABELS.items() for row, result in known.items()
             }
         },
     ),
     "cpu/main-head": Bench(
-        "a linear or a nonlinear main head h of FixMatch, on frozen features",
+        "FixMatch with a linear or a nonlinear main head h, on frozen features",
         FOLDERS,
         paper.MAIN_HEAD_ROWS,
         FROZEN,

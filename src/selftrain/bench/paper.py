@@ -1,4 +1,4 @@
-"""The paper's tables: their datasets, methods and settings, and the figures that are printed in them.
+"""The paper's tables: their datasets, methods and settings, and the results printed in them.
 
 Knows nothing of our own results. Chen et al., "Debiased Self-Training for Semi-Supervised Learning", NeurIPS 2022.
 """
@@ -8,16 +8,17 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from selftrain.bench.spec import Bench, Row, Variant, pairs, rows_of
+from selftrain.bench.spec import Bench, Row, Variant, pairs, rows_against_base, rows_of
 
-Figures = Mapping[str, Sequence[float]]
+Table = Mapping[str, Sequence[float]]
+"""a printed table: results in percent by row, one per column"""
 DST, NO_WORST = "dst(fixmatch)", "dst(fixmatch, worst=false)"
 LINEAR = "dst(fixmatch, worst=false, pseudo_head=linear)"
 SUPERVISED, MOCO = "supervised pre-training", "MoCo v2"
 
-# Top-1 accuracy, 4 labels a class, from random weights.
+# Top-1 accuracy, 4 labels per class, from random weights.
 SCRATCH_DATASETS = ("cifar10", "cifar100", "svhn", "stl10")
-TABLE_1: Figures = {
+TABLE_1: Table = {
     "pseudo_label": (25.4, 12.6, 25.3, 25.3),
     "vat": (25.3, 15.1, 26.1, 25.5),
     "ali": (25.9, 12.4, 28.5, 24.1),
@@ -32,11 +33,11 @@ TABLE_1: Figures = {
     "dst(flexmatch)": (95.0, 65.4, 94.2, 79.6),
 }
 
-# ResNet-50, 4 labels a class; mean accuracy per class on Caltech, Aircraft, Flowers and Pets, top-1 on the others.
+# ResNet-50, 4 labels per class; mean per class on Caltech, Aircraft, Flowers and Pets, top-1 on the others.
 TRANSFER_DATASETS = (
     "caltech101", "cifar10", "cifar100", "sun397", "dtd", "aircraft", "cub200", "flowers102", "pets", "cars", "food101",
 )  # fmt: skip
-TABLE_2: Mapping[str, Figures] = {
+TABLE_2: Mapping[str, Table] = {
     SUPERVISED: {
         "supervised": (81.4, 65.2, 48.2, 39.9, 47.7, 25.4, 46.5, 85.2, 78.1, 33.3, 33.8),
         "pseudo_label": (86.3, 83.3, 54.7, 41.0, 50.2, 27.2, 54.3, 92.3, 87.8, 41.4, 38.0),
@@ -74,7 +75,7 @@ TABLE_2: Mapping[str, Figures] = {
 }
 
 # CIFAR-100 from here on. Supervised pre-training, MoCo v2; 400 labels.
-ABLATION: Figures = {
+ABLATION: Table = {
     "fixmatch": (53.1, 51.4),
     "mutual_learning": (53.4, 52.5),
     LINEAR: (58.2, 59.0),
@@ -83,7 +84,7 @@ ABLATION: Figures = {
 }
 
 # Table 5. Supervised pre-training with 400 and 1,000 labels, then MoCo v2 with 400 and 1,000.
-ADDON: Figures = {
+ADDON: Table = {
     "mean_teacher": (56.0, 67.0, 51.3, 63.5),
     "dst(mean_teacher)": (62.7, 70.7, 60.7, 69.3),
     "noisy_student": (52.8, 64.3, 55.6, 65.8),
@@ -97,7 +98,7 @@ ADDON: Figures = {
 }
 
 # Appendix: 1,000 labels, supervised pre-training and MoCo v2.
-THOUSAND: Figures = {
+THOUSAND: Table = {
     "supervised": (61.5, 56.2),
     "pseudo_label": (67.4, 57.3),
     "pi_model": (63.3, 55.5),
@@ -111,7 +112,7 @@ THOUSAND: Figures = {
 }
 
 # Appendix: the main head of FixMatch; columns as in Table 5.
-MAIN_HEAD: Figures = {"linear": (53.1, 67.8, 51.4, 64.2), "nonlinear": (54.1, 67.2, 50.4, 64.0)}
+MAIN_HEAD: Table = {"linear": (53.1, 67.8, 51.4, 64.2), "nonlinear": (54.1, 67.2, 50.4, 64.0)}
 
 # Appendix: methods that improve the quality of pseudo labels; supervised pre-training, 400 labels.
 QUALITY: Mapping[str, float] = {
@@ -124,7 +125,7 @@ QUALITY: Mapping[str, float] = {
     "dst(fixmatch)": 70.4,
 }
 
-# From 1 to 25 labels a class; the paper has a curve, and these of its points in other tables.
+# From 1 to 25 labels per class: the paper shows a curve; other tables of it print these points.
 AMOUNTS = (1, 2, 4, 10, 25)
 LABELS: Mapping[int, Mapping[str, float]] = {
     4: {"supervised": 48.2, "fixmatch": 53.1, DST: 70.4},
@@ -136,7 +137,7 @@ FROM_SCRATCH = {
     "train.unlabeled_batch": 448,
 }  # fmt: skip
 BACKBONES = {"cifar10": "wrn-28-2", "cifar100": "wrn-28-8", "svhn": "wrn-28-2", "stl10": "wrn-37-2"}
-# torchvision's ImageNet weights, as in the authors' code; those of timm's plain name are stronger.
+# torchvision's ImageNet weights, as in the authors' code; timm's default weights for this name are stronger.
 FINETUNE = {
     "regime": "finetune", "network.backbone": "resnet50.tv_in1k", "data.size": 224, "data.labels_per_class": 4,
     "train.steps": 40_000, "train.batch": 32, "train.unlabeled_batch": 32,
@@ -145,13 +146,14 @@ MOCO_WEIGHTS = "{root}/moco_v2_800ep_pretrain.pth.tar"
 PRETRAININGS = (Variant(SUPERVISED), Variant(MOCO, {"network.weights": MOCO_WEIGHTS}))
 
 
-def columns(table: Figures, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], dict[str, float]]:
-    """The columns of a printed table, each under its (variant, dataset)."""
-    return {key: {row: figures[i] for row, figures in table.items()} for i, key in enumerate(keys)}
+def columns(table: Table, keys: Sequence[tuple[str, str]]) -> dict[tuple[str, str], dict[str, float]]:
+    """Return the columns of a printed table, each under its (variant, dataset)."""
+    return {key: {row: results[i] for row, results in table.items()} for i, key in enumerate(keys)}
 
 
 def amount(labels: int) -> str:
-    return f"{labels} label a class" if labels == 1 else f"{labels} labels a class"
+    """Return the name of a row or variant with that many labels: ``4 labels per class``."""
+    return f"{labels} label per class" if labels == 1 else f"{labels} labels per class"
 
 
 def by_amount(*amounts: int) -> tuple[Variant, ...]:
@@ -182,7 +184,7 @@ QUALITY_MEASURES = ("pseudo_label_quantity", "pseudo_label_quality", "worst20_pe
 
 
 def _cifar100(
-    about: str, rows: tuple[Row, ...], variants: tuple[Variant, ...], table: Figures, settings: Mapping[str, Any]
+    about: str, rows: tuple[Row, ...], variants: tuple[Variant, ...], table: Table, settings: Mapping[str, Any]
 ) -> Bench:
     paper = columns(table, [(variant.name, "cifar100") for variant in variants])
     return Bench(about, ("cifar100",), rows, settings, variants=variants, paper=paper)
@@ -190,14 +192,14 @@ def _cifar100(
 
 PAPER: dict[str, Bench] = {
     "paper/table1": Bench(
-        "Table 1: standard benchmarks, 4 labels a class, from random weights",
+        "Table 1: standard benchmarks, 4 labels per class, from random weights",
         SCRATCH_DATASETS,
-        tuple(Row(m, against=m[4:-1] if m.startswith("dst(") else "") for m in TABLE_1),
+        rows_against_base(TABLE_1),
         FROM_SCRATCH,
         by_dataset={
             dataset: {
                 "network.backbone": backbone,
-                # FixMatch's own choice between the paper's two values
+                # The paper gives two values; this is the one FixMatch uses.
                 **({"optim.weight_decay": 0.001} if dataset == "cifar100" else {}),
             }
             for dataset, backbone in BACKBONES.items()
@@ -205,15 +207,15 @@ PAPER: dict[str, Bench] = {
         paper=columns(TABLE_1, [("", dataset) for dataset in SCRATCH_DATASETS]),
     ),
     "paper/table2": Bench(
-        "Table 2: ResNet-50 fine-tuned on eleven datasets, supervised and MoCo v2 pre-training, 4 labels a class",
+        "Table 2: ResNet-50 fine-tuned on eleven datasets, supervised and MoCo v2 pre-training, 4 labels per class",
         TRANSFER_DATASETS,
         rows_of(TABLE_2[SUPERVISED]),
         FINETUNE,
         variants=PRETRAININGS,
         paper={
-            key: figures
+            key: results
             for name, table in TABLE_2.items()
-            for key, figures in columns(table, [(name, dataset) for dataset in TRANSFER_DATASETS]).items()
+            for key, results in columns(table, [(name, dataset) for dataset in TRANSFER_DATASETS]).items()
         },
     ),
     "paper/ablation": _cifar100(
@@ -227,12 +229,12 @@ PAPER: dict[str, Bench] = {
         FINETUNE,
     ),
     "paper/labels": Bench(
-        "1 to 25 labels a class on CIFAR-100, supervised pre-training",
+        "1 to 25 labels per class on CIFAR-100, supervised pre-training",
         ("cifar100",),
         rows_of(("supervised", "fixmatch", DST)),
         FINETUNE,
         variants=by_amount(*AMOUNTS),
-        paper={(amount(n), "cifar100"): figures for n, figures in LABELS.items()},
+        paper={(amount(n), "cifar100"): results for n, results in LABELS.items()},
     ),
     "paper/labels-1000": _cifar100(
         "ten methods on CIFAR-100 with 1,000 labels",
@@ -242,7 +244,7 @@ PAPER: dict[str, Bench] = {
         {**FINETUNE, "data.labels_per_class": 10},
     ),
     "paper/main-head": _cifar100(
-        "a linear or a nonlinear main head h of FixMatch, on CIFAR-100",
+        "FixMatch with a linear or a nonlinear main head h, on CIFAR-100",
         MAIN_HEAD_ROWS,
         _amounts_and_pretrainings(),
         MAIN_HEAD,

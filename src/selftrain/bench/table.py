@@ -1,6 +1,6 @@
-"""The results of a bench as a table beside the paper's: Markdown to read, LaTeX to print, CSV to work with.
+"""The results of a bench as a table beside the paper's: Markdown to read, LaTeX to print, CSV to process.
 
-Knows nothing of how the results came about.
+Knows nothing of how the results were computed.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from statistics import mean, stdev
 from typing import Any
 
-from selftrain.bench.catalogue import Bench, Row, Variant
-from selftrain.bench.grid import Cell
-from selftrain.bench.spec import AMOUNTS
+from selftrain.bench.cells import Cell
+from selftrain.bench.spec import Bench, Row, Variant
+from selftrain.runs.layout import AMOUNTS
 
 Runs = Mapping[Cell, Mapping[str, Any]]
 
@@ -24,13 +24,13 @@ DOWN = "↓"
 NAMES = {
     "worst20_percent": "worst fifth",
     "pseudo_label_quantity": "kept",
-    "pseudo_label_quality": "right",
+    "pseudo_label_quality": "correct",
     "mean_per_class": "mean per class",
 }
 
 
-def spread(values: list[float], digits: int = 1) -> str:
-    """mean ± standard deviation."""
+def mean_and_deviation(values: list[float], digits: int = 1) -> str:
+    """Return ``mean ± standard deviation``; the mean alone if there is one value."""
     if float("inf") in values:
         return "infinite"
     deviation = f" ± {stdev(values):.{digits}f}" if len(values) > 1 else ""
@@ -39,7 +39,7 @@ def spread(values: list[float], digits: int = 1) -> str:
 
 @dataclass(frozen=True)
 class Section:
-    """One table of a bench; a bench of several datasets has one for each variant."""
+    """One table of a bench; a bench on several datasets has one per variant."""
 
     title: str
     header: list[str]
@@ -54,7 +54,7 @@ class _Column:
 
 
 def metric_of(run: Mapping[str, Any]) -> str:
-    """The measure that the paper reports for the run's dataset."""
+    """Return the measure that the paper reports for the run's dataset."""
     return run.get("metric") or "accuracy"
 
 
@@ -93,7 +93,7 @@ class _Layout:
             words = [row.name]
             for column, known in zip(columns, beside, strict=True):
                 ours = self._values(row.name, column)
-                words.append(spread(ours) + self._down(row, column) if ours else "-")
+                words.append(mean_and_deviation(ours) + self._down(row, column) if ours else "-")
                 words += [self._printed(row, (column.variant, column.dataset))] if known else []
                 words += [self._measured(row.name, column, measure) for measure in bench.measures]
             if over_datasets:
@@ -118,11 +118,11 @@ class _Layout:
         return f" {DOWN}" if ours and theirs and mean(ours) < mean(theirs) else ""
 
     def _printed(self, row: Row, key: tuple[str, str]) -> str:
-        figures = self.bench.paper[key]
-        if row.name not in figures:
+        results = self.bench.paper[key]
+        if row.name not in results:
             return "-"
-        baseline = figures.get(self.bench.baseline(row), 0.0)
-        return f"{figures[row.name]:.1f}" + (f" {DOWN}" if figures[row.name] < baseline else "")
+        baseline = results.get(self.bench.baseline(row), 0.0)
+        return f"{results[row.name]:.1f}" + (f" {DOWN}" if results[row.name] < baseline else "")
 
     @staticmethod
     def _mean(columns: list[list[float]]) -> str:
@@ -130,23 +130,12 @@ class _Layout:
 
     def _paper_mean(self, name: str, columns: list[_Column]) -> str:
         found = [self.bench.paper[c.variant, c.dataset].get(name) for c in columns]
-        figures = [figure for figure in found if figure is not None]
-        return f"{mean(figures):.1f}" if len(figures) == len(found) else "-"
+        results = [result for result in found if result is not None]
+        return f"{mean(results):.1f}" if len(results) == len(found) else "-"
 
     def notes(self, sections: list[Section]) -> list[str]:
-        """What the signs mean, and which datasets are not measured by accuracy."""
-        notes = []
-        marked = {line[0] for section in sections for line in section.lines if any(DOWN in word for word in line)}
-        if marked:
-            against: dict[str, list[str]] = {}
-            for row in self.bench.rows:
-                if row.name in marked:
-                    against.setdefault(self.bench.baseline(row), []).append(row.name)
-            if len(against) == 1:
-                notes.append(f"{DOWN} below {next(iter(against))}.")
-            else:
-                said = "; ".join(f"{', '.join(rows)}: below {base}" for base, rows in against.items())
-                notes.append(f"{DOWN} below what the row is compared with ({said}).")
+        """Explain the signs, and name the datasets that are not measured by accuracy."""
+        notes = self._arrows(sections)
         other: dict[str, set[str]] = {}
         for (_, _, dataset), runs in self.runs.items():
             for run in runs:
@@ -154,19 +143,33 @@ class _Layout:
                     other.setdefault(metric_of(run), set()).add(dataset)
         notes += [f"{', '.join(sorted(names))}: {NAMES.get(m, m)}." for m, names in other.items()]
         if "pseudo_label_quality" in self.bench.measures:
-            notes.append("kept: share of the unlabeled images with a pseudo label; right: how many of those are.")
+            notes.append(
+                "kept: share of unlabeled images with a pseudo label; correct: share of those labels that are correct."
+            )
         return notes
+
+    def _arrows(self, sections: list[Section]) -> list[str]:
+        """Explain the arrow, if there is one: which rows are below which."""
+        marked = {line[0] for section in sections for line in section.lines if any(DOWN in word for word in line)}
+        against: dict[str, list[str]] = {}
+        for row in self.bench.rows:
+            if row.name in marked:
+                against.setdefault(self.bench.baseline(row), []).append(row.name)
+        if len(against) > 1:
+            each = "; ".join(f"{', '.join(rows)}: below {base}" for base, rows in against.items())
+            return [f"{DOWN} below the row that it is compared with ({each})."]
+        return [f"{DOWN} below {base}." for base in against]
 
 
 def layout(bench: Bench, runs: Runs) -> tuple[list[Section], list[str]]:
-    """The tables of a bench, cell by cell, and the notes below them."""
+    """Return the tables of a bench, cell by cell, and the notes below them."""
     made = _Layout(bench, runs)
     sections = list(made.sections())
     return sections, made.notes(sections)
 
 
 def markdown(bench: Bench, runs: Runs) -> str:
-    """The metric on each dataset, what else the bench measures, the paper's figures, the mean over datasets."""
+    """Return the tables with the metric on each dataset, further measures, the paper's results and the mean."""
     sections, notes = layout(bench, runs)
     parts = []
     for section in sections:
@@ -188,7 +191,7 @@ def _tex(text: str) -> str:
 
 
 def latex(bench: Bench, runs: Runs) -> str:
-    r"""The same for ``\input``; it needs the package booktabs."""
+    r"""Return the same tables for ``\input``; they need the package booktabs."""
     sections, notes = layout(bench, runs)
     lines = [f"% {bench.about}"]
     for section in sections:
@@ -202,23 +205,23 @@ def latex(bench: Bench, runs: Runs) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
-FIGURES = ("accuracy", "mean_per_class", "worst20_percent", "imbalance_ratio", "pseudo_label_quantity",
-           "pseudo_label_quality")  # fmt: skip
+MEASURES = ("accuracy", "mean_per_class", "worst20_percent", "imbalance_ratio", "pseudo_label_quantity",
+            "pseudo_label_quality")  # fmt: skip
 HASHES = ("split_hash", "settings_hash")
 
 
 def as_csv(runs: Runs) -> str:
-    """A line a run, with all that is needed to repeat it: its settings, hashes, versions and machine."""
+    """Return one line per run, with all that is needed to repeat it: settings, hashes, versions and machine."""
     known = dict.fromkeys(name for run in runs.values() for name in run.get("environment", {}))
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(["row", "variant", "method", "dataset", "seed", "evaluated_on", "metric", *FIGURES, "seconds",
+    writer.writerow(["row", "variant", "method", "dataset", "seed", "evaluated_on", "metric", *MEASURES, "seconds",
                      "steps", *HASHES, *known, "settings"])  # fmt: skip
     for cell, run in sorted(runs.items(), key=lambda pair: str(pair[0])):
         environment = run.get("environment", {})
         writer.writerow([
             cell.row.name, cell.variant, run["method"], cell.dataset, cell.seed, run["evaluated_on"], metric_of(run),
-            *(run.get(name) for name in (*FIGURES, "seconds", "steps", *HASHES)),
+            *(run.get(name) for name in (*MEASURES, "seconds", "steps", *HASHES)),
             *(environment.get(name) for name in known),
             json.dumps({"method": cell.row.method, **cell.settings}, sort_keys=True),
         ])  # fmt: skip

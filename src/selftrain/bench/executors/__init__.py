@@ -1,1 +1,1 @@
-"""Where the cells of a bench are computed: processes on this machine, or a Ray cluster."""
+"""Where the cells of a bench run: processes on this machine, or a Ray cluster."""

@@ -1,6 +1,6 @@
-"""The local engine: as many processes as there are cores, or GPUs, and one cell at a time in each.
+"""Run cells in processes on this machine: as many as there are cores, or GPUs, each with one cell at a time.
 
-Knows nothing of what a cell is, but that ``attempt`` runs it.
+Knows nothing of what a cell is, except that ``attempt`` runs it.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from typing import Any
 
-from selftrain.bench.grid import ATTEMPTS, Cell, Outcome, attempt
+from selftrain.bench.cells import ATTEMPTS, Cell, Outcome, attempt
 from selftrain.console import Reporter
 from selftrain.engine.allocator import keep_freed_memory
 
-PATIENCE = 60
+STOP_TIMEOUT = 60
 """seconds that a run has to write its checkpoint when the bench is stopped"""
 
 
 @dataclass(frozen=True)
-class Local:
+class LocalProcesses:
     processes: int | None = None
-    """cells at a time; unset: one a GPU, or one a core where there is none"""
+    """cells at a time; unset: one per GPU, or one per core without GPUs"""
 
     def __call__(self, cells: Sequence[Cell], root: Path | None, out: Path, reporter: Reporter) -> Iterator[Outcome]:
         gpus = _gpus() if any(cell.settings.get("train.accelerator") != "cpu" for cell in cells) else []
@@ -47,8 +47,8 @@ class Local:
                     (cell, tries), outcome = worker.read()
                     if not worker.process.is_alive():
                         workers.remove(worker)
-                    if outcome.again and tries < ATTEMPTS:
-                        reporter.warn(f"{cell}: {outcome.reason}; attempt {tries + 1} of {ATTEMPTS} goes on from there")
+                    if outcome.retry and tries < ATTEMPTS:
+                        reporter.warn(f"{cell}: {outcome.reason}; attempt {tries + 1} of {ATTEMPTS} resumes the run")
                         waiting.append((cell, tries + 1))
                     else:
                         yield outcome
@@ -57,7 +57,7 @@ class Local:
 
 
 class _Worker:
-    """A process that runs one cell after another. Which cell a dead one had is known."""
+    """A process that runs one cell after another; if it dies, the bench still knows which cell it had."""
 
     def __init__(self, place: str | None):
         # spawn: a forked child of a process that has used torch's threads can hang
@@ -71,7 +71,7 @@ class _Worker:
 
     def begin(self, job: tuple[Cell, int], root: Path | None, out: Path) -> None:
         self.job = job
-        with suppress(OSError):  # dead already: found out when its outcome is read
+        with suppress(OSError):  # the process may be dead already, which shows when its outcome is read
             self.pipe.send((job[0], root, out))
 
     def has_news(self) -> bool:
@@ -81,15 +81,15 @@ class _Worker:
         assert self.job is not None
         job, self.job = self.job, None
         try:
-            results, reason, again = self.pipe.recv()
+            results, reason, retry = self.pipe.recv()
         except (EOFError, OSError):
             self.process.join()
-            return job, Outcome(job[0], None, f"its process died (exit code {self.process.exitcode})", again=True)
-        return job, Outcome(job[0], results, reason, again)
+            return job, Outcome(job[0], None, f"its process died (exit code {self.process.exitcode})", retry=True)
+        return job, Outcome(job[0], results, reason, retry)
 
 
 def _free(workers: list[_Worker], places: list[str | None]) -> _Worker | None:
-    """A worker without a job; a new one where there is room for it."""
+    """Return a worker without a job, starting a new one if there is room for it."""
     for worker in workers:
         if not worker.job:
             return worker
@@ -101,20 +101,20 @@ def _free(workers: list[_Worker], places: list[str | None]) -> _Worker | None:
 
 
 def _serve(pipe: Any, parent: int, place: str | None) -> None:
-    """The life of a worker."""
+    """Run the cells that come through the pipe until it closes."""
     _end_with(parent)
     keep_freed_memory()
-    os.setpgid(0, 0)  # Ctrl-C is the bench's to pass on, once: at a second signal a run would not save its state
+    os.setpgid(0, 0)  # the bench passes Ctrl-C on, once: at a second signal a run would not save its state
     if place is not None:
         os.environ["CUDA_VISIBLE_DEVICES"] = place
     with suppress(EOFError, OSError, KeyboardInterrupt):
         while (job := pipe.recv()) is not None:
             outcome = attempt(*job)
-            pipe.send((outcome.results, outcome.reason, outcome.again))
+            pipe.send((outcome.results, outcome.reason, outcome.retry))
 
 
 def _end_with(parent: int) -> None:
-    """A worker whose bench was killed ends, too; its run has checkpoints to go on from."""
+    """End this process when its bench has been killed; the run resumes from its checkpoint."""
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -125,14 +125,14 @@ def _end_with(parent: int) -> None:
 
 
 def _stop(workers: list[_Worker]) -> None:
-    """Idle workers end at once; a run that is under way writes a checkpoint first."""
+    """End idle workers at once, and the others when their run has written a checkpoint."""
     for worker in workers:
         if worker.job:
             worker.process.terminate()
         with suppress(OSError):
             worker.pipe.send(None)
     for worker in workers:
-        worker.process.join(PATIENCE)
+        worker.process.join(STOP_TIMEOUT)
         if worker.process.is_alive():
             worker.process.kill()
             worker.process.join()

@@ -11,7 +11,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from selftrain.bench.catalogue import BENCHES, Bench, Row
+from selftrain.bench.catalogue import BENCHES
+from selftrain.bench.spec import Bench, Row
 from selftrain.config.options import flatten
 from selftrain.config.settings import changes_results
 from selftrain.errors import UserError

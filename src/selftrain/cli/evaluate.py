@@ -1,0 +1,42 @@
+"""``selftrain evaluate``: measure a trained model on labeled images."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from selftrain.cli.options import Root, RunFolder, Strict, make_reporter
+
+Data = Annotated[
+    str,
+    typer.Argument(help="Labeled images: a folder of class folders, a folder with test/<class>/*, or a dataset."),
+]
+Labels = Annotated[
+    Path | None,
+    typer.Option(help="CSV file with the columns path,label: the images of the folder DATA to evaluate on."),
+]
+AsJson = Annotated[bool, typer.Option("--json", help="Print every measure as JSON.")]
+
+
+def evaluate(
+    context: typer.Context,
+    run: RunFolder,
+    data: Data,
+    labels: Labels = None,
+    root: Root = None,
+    as_json: AsJson = False,
+    strict: Strict = False,
+) -> None:
+    """Show the accuracy of a trained model on labeled images, class by class."""
+    from selftrain.cli.measures import print_measures
+    from selftrain.engine import metrics
+    from selftrain.runs.run import Run
+
+    measures = Run(run, make_reporter(context)).evaluate(data, labels, root=root, strict=strict)
+    if as_json:
+        typer.echo(json.dumps(metrics.as_json(measures), indent=2, ensure_ascii=False))
+    else:
+        print_measures(measures, data)

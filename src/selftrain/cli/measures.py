@@ -1,0 +1,46 @@
+"""The measures of an evaluation as tables on the terminal.
+
+Knows nothing of how they were computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from rich.markup import escape
+from rich.table import Table
+
+from selftrain.console import LastingConsole
+
+
+def print_measures(measures: Mapping[str, Any], where: str | None) -> None:
+    """Print accuracy and its companions, then the accuracy of each class, lowest first."""
+    console = LastingConsole()
+    if measures["accuracy"] is None:
+        console.print("Not evaluated: there is no test set (--test DIR) and no held-out label.")
+        return
+    console.print(_summary(measures, f"on {escape(str(where))}"))
+    if measures.get("classes"):
+        console.print(_per_class(measures))
+
+
+def _summary(measures: Mapping[str, Any], title: str) -> Table:
+    table = Table(title=title, show_header=False)
+    ratio = float(measures["imbalance_ratio"])
+    table.add_row("accuracy", f"{100 * measures['accuracy']:.2f}")
+    table.add_row("mean per class", f"{100 * measures['mean_per_class']:.2f}")
+    table.add_row("worst fifth of the classes", f"{100 * measures['worst20_percent']:.2f}")
+    infinite = ratio == float("inf")
+    table.add_row(
+        "imbalance ratio of predictions", "infinite: a class is never predicted" if infinite else f"{ratio:.2f}"
+    )
+    return table
+
+
+def _per_class(measures: Mapping[str, Any]) -> Table:
+    table = Table("class", "accuracy")
+    pairs = zip(measures["classes"], measures["per_class"], strict=True)
+    for name, value in sorted(pairs, key=lambda pair: (pair[1] is None, pair[1] or 0)):
+        table.add_row(escape(name), "-" if value is None else f"{100 * value:.1f}")
+    return table

@@ -1,0 +1,67 @@
+"""Options that several commands share, each defined once, and what commands make of them.
+
+Knows nothing of what an option does.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from selftrain.cli.errors import translator_of
+from selftrain.errors import UserError
+
+if TYPE_CHECKING:
+    from selftrain.console import Reporter
+
+RunFolder = Annotated[Path, typer.Argument(help="A run folder.")]
+Root = Annotated[Path | None, typer.Option(help="Folder that holds the datasets.")]
+Settings = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set",
+        metavar="NAME=VALUE",
+        help="Change any other setting; can be repeated: --set optim.lr=0.01 --set method.base.tau=0.9. "
+        "See 'selftrain list settings'.",
+    ),
+]
+Labels = Annotated[
+    Path | None, typer.Option(help="CSV file with the columns path,label. Images without a row are unlabeled.")
+]
+LabelsPerClass = Annotated[int | None, typer.Option(min=1, help="Keep this many labels per class and hide the others.")]
+Regime = Annotated[
+    str | None,
+    typer.Option(
+        help="frozen (minutes on a laptop: a pretrained backbone runs once per image, and a small network learns on "
+        "its features), finetune (train a pretrained backbone as a whole) or scratch (random weights). Default: the "
+        "regime in 'selftrain list datasets'; scratch for wrn-*; otherwise finetune with a GPU and frozen without.",
+        metavar="scratch|finetune|frozen",
+    ),
+]
+Backbone = Annotated[
+    str | None, typer.Option(help="lite0, wrn-28-2, or any timm model. See 'selftrain list backbones'.")
+]
+Steps = Annotated[int | None, typer.Option(min=1, help="Number of optimizer steps.")]
+Strict = Annotated[bool, typer.Option("--strict", help="Stop at an unreadable image instead of leaving it out.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only results and errors.")]
+
+
+def settings_from(texts: list[str] | None) -> dict[str, str]:
+    """Return the names and values of ``--set``; of a setting given twice, the last value."""
+    return dict(map(_assignment, texts or []))
+
+
+def _assignment(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals or not name.strip():
+        raise UserError(f"--set {text}: write it as name=value, for example --set optim.lr=0.01.")
+    return name.strip(), value.strip()
+
+
+def make_reporter(context: typer.Context, quiet: bool = False) -> Reporter:
+    """Return a reporter that names options as the command's user types them."""
+    from selftrain.console import Reporter
+
+    return Reporter(quiet, translate=translator_of(context.command))

@@ -1,0 +1,78 @@
+"""``selftrain predict``: label new images with a trained model."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from selftrain.cli.options import RunFolder, Strict, make_reporter
+from selftrain.errors import UserError
+
+if TYPE_CHECKING:
+    from selftrain.console import Reporter
+    from selftrain.runs.predict import Predictions
+
+MOST_NAMED = 20
+"""unreadable images that are named; of more, their number is given"""
+NOT_CSV = (".json", ".jsonl", ".parquet", ".xlsx", ".npz", ".npy", ".html")
+
+Images = Annotated[
+    str,
+    typer.Argument(help="A folder (searched with its subfolders), a single image, tar files ('new/*.tar') or hf:NAME."),
+]
+Output = Annotated[Path, typer.Option("-o", "--output", help="CSV file to write; - is standard output.")]
+
+
+def predict(
+    context: typer.Context,
+    run: RunFolder,
+    images: Images,
+    output: Output = Path("predictions.csv"),
+    strict: Strict = False,
+) -> None:
+    """Label new images: write a CSV file with path, label, confidence and one probability per class."""
+    from selftrain.files import check_writable
+    from selftrain.runs.run import Run
+
+    to_stdout = str(output) == "-"
+    if not to_stdout:
+        _check_name(output)
+        check_writable(output)
+    reporter = make_reporter(context)
+    predictions = Run(run, reporter).predict(images, strict=strict)
+    if to_stdout:
+        _print_csv(predictions)
+    else:
+        predictions.save(output)
+    _report_unreadable(predictions, reporter)
+    left_out = f", {len(predictions.unreadable)} unreadable left out" if predictions.unreadable else ""
+    reporter.say(f"{len(predictions)} images labeled{'' if to_stdout else f' in {output}'}{left_out}")
+
+
+def _check_name(output: Path) -> None:
+    """Refuse a name that no CSV file should have: a photo of that name would be overwritten."""
+    from selftrain.data.images import IMAGE_SUFFIXES
+
+    if output.suffix.lower() in (*IMAGE_SUFFIXES, *NOT_CSV):
+        raise UserError(f"`output` {output}: predictions are written as CSV; call the file {output.stem}.csv.")
+
+
+def _print_csv(predictions: Predictions) -> None:
+    from selftrain.files import cannot_write
+
+    try:
+        with open(1, "w", newline="", encoding="utf-8", errors="surrogateescape", closefd=False) as file:
+            predictions.write(file)
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        raise cannot_write(Path("standard output"), error) from None
+
+
+def _report_unreadable(predictions: Predictions, reporter: Reporter) -> None:
+    for error in predictions.unreadable[:MOST_NAMED]:
+        reporter.warn(f"left out {error}")
+    if len(predictions.unreadable) > MOST_NAMED:
+        reporter.warn(f"and {len(predictions.unreadable) - MOST_NAMED} more")

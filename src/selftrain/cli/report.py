@@ -1,0 +1,59 @@
+"""``selftrain report``: one HTML page about runs, or a figure of the paper drawn from them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from selftrain.cli.options import make_reporter
+
+Runs = Annotated[
+    list[Path] | None,
+    typer.Argument(help="One run folder, or several to compare.", metavar="RUN...", show_default=False),
+]
+Output = Annotated[
+    Path | None,
+    typer.Option(
+        "-o",
+        "--output",
+        help="File to write. With --figure: its name without .png and .svg, or a folder.",
+        show_default="report.html in the run folder, or here for several runs",
+    ),
+]
+Reference = Annotated[
+    bool,
+    typer.Option(
+        "--reference",
+        help="Also train on the same labels alone, to show what self-training gained and lost. Done once per run.",
+    ),
+]
+FigureNames = Annotated[
+    list[str] | None,
+    typer.Option(help="Draw this figure of the paper instead, as PNG and SVG. See 'selftrain list figures'."),
+]
+
+
+def report(
+    context: typer.Context,
+    runs: Runs = None,
+    output: Output = None,
+    reference: Reference = False,
+    figure: FigureNames = None,
+) -> None:
+    """Show what self-training did to each class: one HTML page that needs no network.
+
+    The page shows the results of the runs, suggestions for what to do next, learning curves, classes that gain and
+    lose, bias, confusions, calibration and example images. Without ground truth it shows what can be known without it.
+    """
+    reporter = make_reporter(context)
+    if figure:
+        from selftrain.report.paper_figures import draw_figures
+
+        for path in draw_figures(figure, runs or [], output):
+            reporter.say(f"figure: {path}")
+        return
+    from selftrain.report import write_report
+
+    reporter.say(f"report: {write_report(runs or [], output, reference=reference, reporter=reporter)}")

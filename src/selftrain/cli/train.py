@@ -1,0 +1,116 @@
+"""``selftrain train``: from images and labels to a run folder."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from selftrain.cli.options import (
+    Backbone,
+    Labels,
+    LabelsPerClass,
+    Quiet,
+    Regime,
+    Root,
+    Settings,
+    Steps,
+    Strict,
+    settings_from,
+)
+
+Data = Annotated[
+    str | None,
+    typer.Argument(
+        help="A folder of images, the name of a dataset such as 'cifar10' (see 'selftrain list datasets'), 'hf:NAME' "
+        "from Hugging Face, or tar files ('shards/{000..099}.tar'). A folder has one of three layouts: "
+        "(1) labeled/<class>/*, unlabeled/** and optionally test/<class>/*; "
+        "(2) train/<class>/*, test/<class>/* with --labels-per-class, a benchmark; "
+        "(3) any tree with --labels FILE.csv.",
+        show_default=False,
+    ),
+]
+Test = Annotated[
+    Path | None,
+    typer.Option(
+        help="Folder of test images with one subfolder per class; with --labels, also a CSV file with the columns "
+        "path,label."
+    ),
+]
+Unlabeled = Annotated[
+    str | None,
+    typer.Option(help="More unlabeled images: a folder, tar files ('shards/{000..099}.tar') or hf:NAME."),
+]
+Method = Annotated[
+    str | None,
+    typer.Option(
+        help="Method to train, with its options in brackets: fixmatch, 'dst(fixmatch(tau=0.9), worst=false)', "
+        "'dst(fixmatch, preset=paper)'. See 'selftrain list methods'.",
+        show_default="dst(fixmatch)",
+    ),
+]
+Seed = Annotated[int | None, typer.Option(min=0, help="Seed of the initial weights, batches and augmentation.")]
+Size = Annotated[int | None, typer.Option(min=8, help="Side in pixels of the images that the network sees.")]
+Out = Annotated[Path | None, typer.Option(help="Run folder.", show_default="runs/<data>-<method>-seed<n>")]
+Resume = Annotated[
+    bool, typer.Option("--resume", help="Resume the run in --out; it ends as if it had never been stopped.")
+]
+Config = Annotated[Path | None, typer.Option(help="The config.yaml of an earlier run, to repeat it.")]
+Compile = Annotated[
+    bool, typer.Option("--compile", help="Compile the network: a slower start, then somewhat faster training.")
+]
+
+
+def train(
+    data: Data = None,
+    labels: Labels = None,
+    test: Test = None,
+    unlabeled: Unlabeled = None,
+    method: Method = None,
+    backbone: Backbone = None,
+    regime: Regime = None,
+    labels_per_class: LabelsPerClass = None,
+    steps: Steps = None,
+    seed: Seed = None,
+    size: Size = None,
+    root: Root = None,
+    set_: Settings = None,
+    out: Out = None,
+    resume: Resume = False,
+    config: Config = None,
+    strict: Strict = False,
+    compile_: Compile = False,
+    quiet: Quiet = False,
+) -> None:
+    """Train a classifier on DATA and write a run folder.
+
+    The folder holds config.yaml (repeats the run), split.json (which images are labeled), metrics.jsonl, results.json,
+    checkpoints/, model/ and log.txt. Nothing is ever chosen on test data: the final model is the last one.
+    """
+    from selftrain.cli.measures import print_measures
+    from selftrain.engine.distributed import started
+    from selftrain.runs.trainer import train as run_training
+
+    run = run_training(
+        data,
+        labels=labels,
+        test=test,
+        unlabeled=unlabeled,
+        method=method,
+        backbone=backbone,
+        regime=regime,
+        labels_per_class=labels_per_class,
+        steps=steps,
+        seed=seed,
+        size=size,
+        root=root,
+        settings=({"train.compile": True} if compile_ else {}) | settings_from(set_),
+        config=config,
+        out=out,
+        resume=resume,
+        strict=True if strict else None,
+        quiet=quiet,
+    )
+    if not quiet and started().rank == 0:
+        print_measures(run.results, run.results["evaluated_on"])

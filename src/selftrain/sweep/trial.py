@@ -1,0 +1,116 @@
+"""One trial of a sweep: a run, or one run per fold, measured on held-out labels.
+
+Knows nothing of where the study is stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import mean
+from typing import Any
+
+import optuna
+from optuna.trial import FrozenTrial, TrialState
+
+from selftrain.config.options import spell
+from selftrain.console import Reporter
+from selftrain.data.source import DATASETS
+from selftrain.errors import DivergedError
+from selftrain.runs.layout import RunLayout
+from selftrain.runs.trainer import train
+from selftrain.sweep.plan import Plan
+from selftrain.sweep.space import Range
+
+
+class SurplusError(Exception):
+    """Several processes asked for the last trial at once, or for the same one."""
+
+
+def counts(trial: FrozenTrial) -> bool:
+    """Return whether a trial is one of those asked for; a trial whose process died is not, another replaces it."""
+    wanted = (TrialState.COMPLETE, TrialState.PRUNED, TrialState.RUNNING)
+    return trial.state in wanted or "reason" in trial.user_attrs
+
+
+@dataclass
+class Objective:
+    """Called by Optuna with a trial, returns its accuracy."""
+
+    plan: Plan
+    out: Path
+    reporter: Reporter
+    trial: optuna.Trial | None = None
+    """the one that is running"""
+
+    def __call__(self, trial: optuna.Trial) -> float:
+        earlier = [t for t in trial.study.get_trials(deepcopy=False) if t.number < trial.number and counts(t)]
+        if len(earlier) >= self.plan.trials:
+            raise SurplusError
+        values = {name: _suggest(trial, name, choice) for name, choice in self.plan.space.items()}
+        if same := [t for t in earlier if t.params == trial.params]:
+            if self.plan.exhaustive:
+                raise SurplusError  # every point of the grid has its turn
+            if finished := [t for t in same if t.state == TrialState.COMPLETE]:
+                trial.set_user_attr("folder", finished[0].user_attrs.get("folder", ""))
+                return float(finished[0].value or 0)
+        self.trial = trial
+        name = trial.user_attrs.get("folder") or f"trial-{trial.number:04d}"
+        trial.set_user_attr("folder", name)
+        return self._announced(trial, values, self.out / name)
+
+    def _announced(self, trial: optuna.Trial, values: Mapping[str, Any], folder: Path) -> float:
+        """Run a trial and say how it ended."""
+        words = ", ".join(f"{name} {spell(value)}" for name, value in values.items())
+        try:
+            value = self._run(trial, values, folder)
+        except optuna.TrialPruned:
+            self.reporter.say(f"trial {trial.number}: pruned ({words})")
+            raise
+        except DivergedError as error:
+            trial.set_user_attr("reason", str(error))
+            self.reporter.warn(f"trial {trial.number}: {error} ({words})")
+            raise
+        self.reporter.say(f"trial {trial.number}: {100 * value:.1f} ({words})")
+        return value
+
+    @property
+    def metric(self) -> str:
+        """The measure that is reported for the dataset."""
+        return getattr(DATASETS.get(str(self.plan.settings["data.path"])), "metric", None) or "accuracy"
+
+    def _run(self, trial: optuna.Trial, values: Mapping[str, Any], home: Path) -> float:
+        metric, folds = self.metric, self.plan.folds
+        scores: list[float] = []
+        evaluations = 0
+
+        def watch(row: Mapping[str, Any]) -> None:
+            nonlocal evaluations
+            if row[metric] is None:
+                return
+            evaluations += 1
+            trial.report(mean([*scores, row[metric]]), evaluations)
+            if self.plan.prune and trial.should_prune():
+                raise optuna.TrialPruned
+
+        for fold in range(max(1, folds)):
+            run = RunLayout(home / f"fold{fold}" if folds else home)
+            if run.finished:
+                for row in run.read_metrics().rows:
+                    watch(row)
+            else:
+                part = {"data.fold": f"{fold + 1}/{folds}"} if folds else {}
+                settings = {**self.plan.settings, **values, **part}
+                train(settings=settings, out=run.folder, resume=run.exists, quiet=True, watch=watch)
+            results: Mapping[str, Any] = run.read_results()
+            scores.append(float(results[metric]))
+        return mean(scores)
+
+
+def _suggest(trial: optuna.Trial, name: str, choice: tuple[Any, ...] | Range) -> Any:
+    if not isinstance(choice, Range):
+        return trial.suggest_categorical(name, choice)
+    if choice.whole:
+        return trial.suggest_int(name, int(choice.low), int(choice.high), log=choice.log)
+    return trial.suggest_float(name, choice.low, choice.high, log=choice.log)
