@@ -293,7 +293,7 @@ def bad_inputs(tmp_path: Path) -> dict[str, tuple[list[object], list[str]]]:
         "not finite": ([good, *label, "--set", "optim.clip=nan"], ["optim.clip=nan", "a number"]),
         "infinite": ([good, *label, "--set", "train.eval_batch=inf"], ["train.eval_batch=inf"]),
         "huge size": ([good, *label, "--set", "data.size=1e9"], ["8 to 4096"]),
-        "huge seed": ([good, *label, "--seed", 2**70], ["seed="]),
+        "huge seed": ([good, *label, "--seed", 2**70], ["--seed 11"]),
         "negative option": ([good, *label, "--method", "dst(fixmatch, width=-1)"], ["dst(width=-1)"]),
         "dropout": ([good, *label, "--method", "dst(fixmatch, dropout=1)"], ["dst(dropout=1)"]),
         "wrong base": ([good, *label, "--set", "method.base=supervised"], ["cannot wrap"]),
