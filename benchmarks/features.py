@@ -21,9 +21,10 @@ from PIL import Image
 from benchmarks.ratios import CLOCK, HEADING, Row, take_turns
 from selftrain.config.resolve import make_settings, with_values
 from selftrain.console import Reporter
-from selftrain.data.features.extract import PIECE, FeatureViews, view_names
+from selftrain.data.features.extract import PIECE, view_names
+from selftrain.data.features.views import FeatureViews
 from selftrain.data.images import FileImages, Images
-from selftrain.data.source import load_corpus
+from selftrain.data.source import Source
 from selftrain.data.views.stream import Stream
 from selftrain.engine.estimate import peak_memory
 from selftrain.engine.optim import make_sgd
@@ -132,7 +133,7 @@ def main() -> None:
     parser.add_argument("--root", type=Path, required=True, help="folder that holds ucmerced")
     parser.add_argument("--images", type=int, default=PICTURES)
     options = parser.parse_args()
-    everything = load_corpus(options.root / "ucmerced", check="none").images
+    everything = Source.parse(options.root / "ucmerced").corpus(check="none").images
     some = np.sort(np.random.default_rng(0).choice(len(everything), options.images, replace=False))
     print(HEADING)
     for row in extraction(everything.subset(some)):

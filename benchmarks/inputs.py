@@ -17,8 +17,8 @@ import torch
 
 from benchmarks.problems import image_problem, pictures
 from benchmarks.ratios import CLOCK, Row, take_turns
+from selftrain.data.corpus import Corpus
 from selftrain.data.images import FileImages, find_images
-from selftrain.data.source import Corpus
 from selftrain.data.split import make_split
 from selftrain.data.views.augment import ResizedCrop
 from selftrain.data.views.stream import Shuffle

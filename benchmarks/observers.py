@@ -18,8 +18,10 @@ import numpy as np
 import torch
 
 from selftrain.console import Reporter
-from selftrain.data.features.extract import FeatureRows
-from selftrain.data.source import Corpus, corpus_from_arrays, load_corpus
+from selftrain.data.corpus import Corpus
+from selftrain.data.features.rows import FeatureRows
+from selftrain.data.source import Source
+from selftrain.data.sources.arrays import corpus_from_arrays
 from selftrain.data.split import make_split
 from selftrain.data.views.stream import Stream
 from selftrain.engine.loop import Loop
@@ -75,7 +77,7 @@ def frozen(watched: bool) -> Callable[[], None]:
 
 def digits(watched: bool) -> Callable[[], None]:
     given = {"network.backbone": "wrn-tiny", "data.size": 8, "train.batch": 32, "train.unlabeled_batch": 128}
-    return turn(load_corpus("digits"), watched, regime="scratch", **given)
+    return turn(Source.parse("digits").corpus(), watched, regime="scratch", **given)
 
 
 def rows(rounds: int = 40) -> list[dict[str, Any]]:

@@ -24,7 +24,7 @@ from selftrain.bench.cpu import FROZEN
 from selftrain.bench.table import mean_and_deviation
 from selftrain.config.resolve import make_settings
 from selftrain.console import Reporter
-from selftrain.data.source import load_corpus
+from selftrain.data.source import Source
 from selftrain.data.split import make_split
 from selftrain.runs.network_inputs import FrozenInputs
 
@@ -47,7 +47,7 @@ ROWS: dict[str, tuple[str, dict[str, Any]]] = {
 def clean_features(root: Path, dataset: str) -> dict[str, np.ndarray]:
     """One vector an image, the labels of 4 images a class (-1 elsewhere), and the test set."""
     settings = make_settings("frozen", {"data.path": str(root / dataset), **FROZEN})
-    corpus = load_corpus(root / dataset, check="header")
+    corpus = Source.parse(root / dataset).corpus(check="header")
     inputs = FrozenInputs(settings, corpus, torch.device("cpu"), Reporter())
     split = make_split(corpus, labels_per_class=4)
     y = np.full(len(corpus.images), -1)

@@ -18,7 +18,7 @@ from torchvision.transforms.v2.functional import resize
 from selftrain.batch import Labeled, Unlabeled
 from selftrain.config.resolve import make_settings
 from selftrain.config.settings import Settings
-from selftrain.data.features.extract import FeatureViews
+from selftrain.data.features.views import FeatureViews
 from selftrain.data.images import ArrayImages
 from selftrain.data.views.image_views import ImageViews, ViewMaker
 from selftrain.data.views.stream import Stream

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from selftrain.batch import Labeled, Unlabeled
 from selftrain.config.resolve import make_settings
-from selftrain.data.features.extract import FeatureSpaceViews
+from selftrain.data.features.views import FeatureSpaceViews
 from selftrain.data.images import ArrayImages
 from selftrain.data.views.image_views import ImageViews, ViewMaker
 from selftrain.data.views.stream import Stream

@@ -22,7 +22,7 @@ from selftrain.bench.cells import find_data
 from selftrain.cli import listing
 from selftrain.console import Reporter
 from selftrain.data.images import ArrayImages, FileImages
-from selftrain.data.source import absolute, load_corpus, load_test_set, names_dataset
+from selftrain.data.source import Source
 from selftrain.data.sources import named as datasets
 from selftrain.data.sources.download import size_in_words
 from selftrain.data.sources.named import DATASETS
@@ -285,7 +285,7 @@ def test_every_dataset_of_the_paper_has_a_format_here() -> None:
 def test_a_dataset_by_name(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(datasets, "make_ready", _no_download)
     expected = made(name, tmp_path / "here", monkeypatch)
-    corpus = load_corpus(name, root=tmp_path / "here")
+    corpus = Source.parse(name, root=tmp_path / "here").corpus()
     assert corpus.name == name
     assert corpus.classes == expected["classes"]
     assert corpus.is_benchmark
@@ -312,7 +312,7 @@ def test_a_dataset_by_name(name: str, tmp_path: Path, monkeypatch: pytest.Monkey
 
     # The same split on another machine: elsewhere on disk, in whatever order files are listed there.
     shutil.copytree(tmp_path / "here", tmp_path / "there")
-    there = load_corpus(name, root=tmp_path / "there")
+    there = Source.parse(name, root=tmp_path / "there").corpus()
     assert make_split(there, labels_per_class=1).hash == make_split(corpus, labels_per_class=1).hash
 
 
@@ -322,7 +322,7 @@ def _no_download(files: object, root: Path, what: str, reporter: Reporter) -> No
 
 def test_the_unlabeled_part_of_stl10(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made("stl10", tmp_path, monkeypatch)
-    corpus = load_corpus("stl10", root=tmp_path)
+    corpus = Source.parse("stl10", root=tmp_path).corpus()
     assert corpus.labels.tolist() == [1, 0, 2, 1, 0, 2] + [-1] * 8
     assert corpus.truth[6:].tolist() == [-1] * 8
     assert corpus.images.names[6] == "unlabeled/000000"
@@ -338,7 +338,7 @@ def test_the_unlabeled_part_of_stl10(tmp_path: Path, monkeypatch: pytest.MonkeyP
 
 def test_the_rule_of_caltech101(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made("caltech101", tmp_path, monkeypatch)
-    corpus = load_corpus("caltech101", root=tmp_path)
+    corpus = Source.parse("caltech101", root=tmp_path).corpus()
     assert np.bincount(corpus.labels).tolist() == [30, 30, 30]
     # Fixed once and for all: these very images are for testing.
     assert corpus.test is not None
@@ -350,7 +350,7 @@ def test_the_rule_of_caltech101(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 
 def error_of(name: str, root: Path) -> str:
     with pytest.raises(UserError) as caught:
-        load_corpus(name, root=root)
+        Source.parse(name, root=root).corpus()
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -359,7 +359,7 @@ def error_of(name: str, root: Path) -> str:
 def test_images_that_are_missing(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(datasets, "make_ready", _no_download)
     made(name, tmp_path, monkeypatch)
-    corpus = load_corpus(name, root=tmp_path)
+    corpus = Source.parse(name, root=tmp_path).corpus()
     assert isinstance(corpus.images, FileImages)
     if name == "caltech101":  # which has no lists; a class that is missing is noticed
         shutil.rmtree(tmp_path / "caltech101/101_ObjectCategories/camera")
@@ -401,7 +401,7 @@ def test_no_network_and_no_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert "no such folder; cifar10 would be fetched to it" in error_of("cifar10", tmp_path / "none")
     monkeypatch.setenv("SELFTRAIN_CACHE", str(tmp_path / "cache"))
     with pytest.raises(UserError, match=r"put it at .*cache/datasets/cifar-10-python.tar.gz"):
-        load_test_set("cifar10", ["a", "b"])
+        Source.parse("cifar10").test_set(["a", "b"])
     message = error_of("cars", tmp_path)
     assert f"there is no {tmp_path / 'stanford_cars/devkit'}, and it can't be fetched: its server is gone" in message
 
@@ -418,7 +418,7 @@ def test_an_archive_put_there_by_hand(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "is there, but it is cut short or another file" in error_of("dtd", root)
     assert not (root / "dtd/dtd").exists()
     monkeypatch.setitem(DATASETS, "dtd", replace(spec, files=(replace(file, checksum=f"md5:{md5(archive)}"),)))
-    assert len(load_corpus("dtd", root=root).images) == CLASSES * TRAIN
+    assert len(Source.parse("dtd", root=root).corpus().images) == CLASSES * TRAIN
     assert (root / "dtd/dtd/labels/train1.txt").exists()
     assert archive.exists()
 
@@ -462,18 +462,18 @@ def test_a_folder_with_a_datasets_name(tmp_path: Path, monkeypatch: pytest.Monke
     """A folder of the user's comes first if it has a layout; what a download left does not hide the dataset."""
     made("dtd", tmp_path, monkeypatch)
     monkeypatch.chdir(tmp_path)
-    assert names_dataset("dtd")
-    assert absolute("dtd") == "dtd"
-    assert load_corpus("dtd", root=tmp_path).classes == ("banded", "blotchy", "zigzagged")
+    assert Source.parse("dtd").spec == DATASETS["dtd"]
+    assert Source.parse("dtd").absolute() == "dtd"
+    assert Source.parse("dtd", root=tmp_path).corpus().classes == ("banded", "blotchy", "zigzagged")
     for name in ("train/a/1.png", "train/b/1.png"):
         picture(tmp_path / "dtd" / name)
-    assert not names_dataset("dtd")
-    assert absolute("dtd") == str(tmp_path / "dtd")
-    assert load_corpus("dtd").classes == ("a", "b")
+    assert Source.parse("dtd").kind == "folder"
+    assert Source.parse("dtd").absolute() == str(tmp_path / "dtd")
+    assert Source.parse("dtd").corpus().classes == ("a", "b")
     monkeypatch.chdir("/")
-    assert names_dataset("dtd")
-    assert not names_dataset("dtd", tmp_path)
-    assert load_corpus("dtd", root=tmp_path).classes == ("a", "b")
+    assert Source.parse("dtd").spec == DATASETS["dtd"]
+    assert Source.parse("dtd", root=tmp_path).kind == "folder"
+    assert Source.parse("dtd", root=tmp_path).corpus().classes == ("a", "b")
     assert find_data("dtd", tmp_path) == str(tmp_path / "dtd")
     shutil.rmtree(tmp_path / "dtd/train")
     assert find_data("dtd", tmp_path) == "dtd"
@@ -485,7 +485,7 @@ def test_a_folder_with_a_datasets_name(tmp_path: Path, monkeypatch: pytest.Monke
         "dtd/images/banded/banded_0000.jpg,a",
         "dtd/images/banded/banded_0001.jpg,b",
     )
-    assert load_corpus("dtd", labels="labels.csv").classes == ("a", "b")  # any tree will do there
+    assert Source.parse("dtd", labels="labels.csv").corpus().classes == ("a", "b")  # any tree will do there
 
 
 # --- what the paper does with them ------------------------------------------------------------------------------------

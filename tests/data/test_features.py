@@ -11,15 +11,10 @@ import pytest
 import torch
 
 from selftrain.batch import Views
-from selftrain.data.features.extract import (
-    FeatureRows,
-    FeatureSpaceViews,
-    FeatureViews,
-    VectorFile,
-    fingerprint,
-    view_names,
-)
-from selftrain.data.images import ArrayImages, FileImages
+from selftrain.data.features.extract import view_names
+from selftrain.data.features.rows import FeatureRows
+from selftrain.data.features.views import FeatureSpaceViews, FeatureViews, VectorFile
+from selftrain.data.images import ArrayImages, FileImages, fingerprint
 from selftrain.data.views.stream import Stream
 from selftrain.errors import UserError
 from tests.folders import layout_2
@@ -139,7 +134,7 @@ def test_fingerprint_changes_with_the_pictures(tmp_path: Path) -> None:
     [
         (np.zeros((2, 3, 4, 5)), r"\(2, 3, 4, 5\)"),
         (np.array([["a"], ["b"]]), "expected numbers"),
-        (np.array([[1.0], [np.nan]]), "row 1 is not finite"),
+        (np.array([[1.0], [np.nan]]), "1 of 2 rows are not finite, the first is row 1"),
     ],
 )
 def test_bad_features_are_named(array: np.ndarray, words: str) -> None:
@@ -166,5 +161,5 @@ def test_a_file_cut_short_while_in_use_is_told(tmp_path: Path) -> None:
     mapped = np.memmap(tmp_path / "array.bin", np.float16, mode="r", shape=(10, len(NAMES), 8))
     views = FeatureViews(mapped, NAMES, np.arange(10))
     os.truncate(tmp_path / "array.bin", 100)
-    with pytest.raises(UserError, match="cut short"):
+    with pytest.raises(UserError, match="truncated"):
         views.make(np.array([9]), ("weak",), np.random.default_rng(0))

@@ -12,7 +12,7 @@ from PIL import Image
 
 import selftrain
 from selftrain.data.images import fingerprint
-from selftrain.data.source import absolute, load_corpus, load_test_set
+from selftrain.data.source import Source
 from selftrain.data.sources.hub import HubImages, HubName
 from selftrain.errors import UserError
 
@@ -54,14 +54,14 @@ def colours(images: Any) -> list[int]:
 
 def error_of(text: str, **options: Any) -> str:
     with pytest.raises(UserError) as caught:
-        load_corpus(text, **options)
+        Source.parse(text).corpus(**options)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
 
 def test_a_saved_dataset(tmp_path: Path) -> None:
     data = saved(tmp_path / "beasts", train=table(range(9)), test=table(range(20, 26)))
-    corpus = load_corpus(data)
+    corpus = Source.parse(data).corpus()
     assert (corpus.name, corpus.classes, corpus.is_benchmark) == ("beasts", ("eel", "cat", "dog"), True)
     assert isinstance(corpus.images, HubImages)
     assert corpus.images.names[:2] == ["train/0000000", "train/0000001"]
@@ -70,7 +70,7 @@ def test_a_saved_dataset(tmp_path: Path) -> None:
     assert colours(corpus.images.subset([8, 2])) == [8, 2]
     assert corpus.test is not None
     assert colours(corpus.test) == list(range(20, 26))
-    assert fingerprint(corpus.images) == fingerprint(load_corpus(data).images)
+    assert fingerprint(corpus.images) == fingerprint(Source.parse(data).corpus().images)
     assert fingerprint(corpus.images.subset([1])) != fingerprint(corpus.images.subset([2]))
     assert corpus.images.table.cache_files  # the rows are in mapped files, not in memory
 
@@ -79,7 +79,7 @@ def test_parquet_and_image_folders(tmp_path: Path) -> None:
     (tmp_path / "parquet").mkdir()
     table(range(6)).to_parquet(str(tmp_path / "parquet/train-00000.parquet"))
     table(range(30, 33)).to_parquet(str(tmp_path / "parquet/test-00000.parquet"))
-    corpus = load_corpus(f"hf:{tmp_path / 'parquet'}")
+    corpus = Source.parse(f"hf:{tmp_path / 'parquet'}").corpus()
     assert colours(corpus.images) == list(range(6))
     assert corpus.test is not None
     assert colours(corpus.test) == [30, 31, 32]
@@ -88,7 +88,7 @@ def test_parquet_and_image_folders(tmp_path: Path) -> None:
         path = tmp_path / "folder" / split / name / f"{i}.png"
         path.parent.mkdir(parents=True)
         picture(i).save(path)
-    corpus = load_corpus(f"hf:{tmp_path / 'folder'}")
+    corpus = Source.parse(f"hf:{tmp_path / 'folder'}").corpus()
     assert corpus.classes == ("cat", "dog")
     assert colours(corpus.images) == [1, 2]  # paths instead of bytes
     assert corpus.test_labels is not None
@@ -99,29 +99,31 @@ def test_which_splits_are_used(tmp_path: Path) -> None:
     parts = {"train": table(range(6)), "validation": table(range(10, 13)), "unlabeled": table(range(40, 44), [-1] * 4)}
     hidden = table(range(20, 23), [-1] * 3)
     data = saved(tmp_path / "a", test=hidden, **parts)
-    corpus = load_corpus(data)
+    corpus = Source.parse(data).corpus()
     assert corpus.test is not None
     assert corpus.test.names[0].startswith("validation/")  # the labels of the test set are secret
     assert corpus.labels.tolist() == [0, 1, 2] * 2 + [-1] * 4
     assert colours(corpus.images)[-4:] == [40, 41, 42, 43]
     assert corpus.is_benchmark
-    assert colours(load_corpus(f"{data}@validation").images)[:3] == [10, 11, 12]
+    assert colours(Source.parse(f"{data}@validation").corpus().images)[:3] == [10, 11, 12]
     assert "no split 'trian' (there are test, train, validation, unlabeled)" in error_of(f"{data}@trian")
-    images, labels = load_test_set(f"{data}@train", ["dog", "cat", "eel"])
+    images, labels, _ = Source.parse(f"{data}@train").test_set(["dog", "cat", "eel"])
     assert (len(images), labels.tolist()) == (6, [2, 1, 0] * 2)  # that split and nothing else
     odd = saved(tmp_path / "odd", a=table(range(3)), b=table(range(3)))
     assert "no split 'train' (there are a, b); choose one with @SPLIT" in error_of(odd)
-    assert load_corpus(f"{odd}@b").test is None
+    assert Source.parse(f"{odd}@b").corpus().test is None
 
 
 def test_labels_that_are_words_or_numbers(tmp_path: Path) -> None:
     words = table(range(4), ["fox", None, "ape", ""], hub.Value("string"))
-    corpus = load_corpus(saved(tmp_path / "words", train=words))
+    corpus = Source.parse(saved(tmp_path / "words", train=words)).corpus()
     assert corpus.classes == ("ape", "fox")
     assert corpus.labels.tolist() == [1, -1, 0, -1]
     assert not corpus.is_benchmark
     numbers = table(range(4), [10, 9, -1, 2], hub.Value("int64"))
-    corpus = load_corpus(saved(tmp_path / "numbers", train=numbers, test=table(range(2), [2, 9], hub.Value("int64"))))
+    corpus = Source.parse(
+        saved(tmp_path / "numbers", train=numbers, test=table(range(2), [2, 9], hub.Value("int64")))
+    ).corpus()
     assert corpus.classes == ("2", "9", "10")
     assert corpus.labels.tolist() == [2, 1, -1, 0]
     assert corpus.test_labels is not None
@@ -134,15 +136,15 @@ def test_columns(tmp_path: Path) -> None:
     kind = hub.ClassLabel(names=["x", "y"])
     two = saved(tmp_path / "two", train=table(range(4), coarse=([0, 1, 1, 0], kind)).rename_column("label", "fine"))
     assert "several columns of labels (fine, coarse); choose one with ,label=COLUMN" in error_of(two)
-    assert load_corpus(f"{two},label=coarse").classes == ("x", "y")
-    assert load_corpus(f"{two}@train,label=fine,image=img").labels.tolist() == [0, 1, 2, 0]
+    assert Source.parse(f"{two},label=coarse").corpus().classes == ("x", "y")
+    assert Source.parse(f"{two}@train,label=fine,image=img").corpus().labels.tolist() == [0, 1, 2, 0]
     assert "'corse' is not a column of labels" in error_of(f"{two},label=corse")
     assert "Did you mean 'coarse'?" in error_of(f"{two},label=corse")
     assert "write image=COLUMN or label=COLUMN, not 'fine'" in error_of(f"{two},fine")
     images = table(range(4), other=([picture(9)] * 4, hub.Image()))
     several = saved(tmp_path / "several", train=images)
     assert "several columns of images (img, other); choose one with ,image=COLUMN" in error_of(several)
-    assert colours(load_corpus(f"{several},image=other").images) == [9] * 4
+    assert colours(Source.parse(f"{several},image=other").corpus().images) == [9] * 4
     assert "'label' is not a column of images" in error_of(f"{several},image=label")
     none = saved(tmp_path / "none", train=table(range(4)).remove_columns("img"))
     assert "no column of images (label is ClassLabel)" in error_of(none)
@@ -154,12 +156,12 @@ def test_columns(tmp_path: Path) -> None:
 
 def test_as_unlabeled_images(tmp_path: Path) -> None:
     plain = saved(tmp_path / "plain", train=table(range(3)).remove_columns("label"))
-    corpus = load_corpus("digits", unlabeled=plain)
+    corpus = Source.parse("digits").corpus(unlabeled=plain)
     assert corpus.images.names[-1] == "unlabeled:train/0000002"
     assert corpus.labels[-3:].tolist() == [-1] * 3
     both = saved(tmp_path / "both", train=table(range(3)), unlabeled=table(range(4)).remove_columns("label"))
-    assert load_corpus("digits", unlabeled=both).images.names[-1] == "unlabeled:unlabeled/0000003"
-    assert load_corpus("digits", unlabeled=f"{both}@train").images.names[-1] == "unlabeled:train/0000002"
+    assert Source.parse("digits").corpus(unlabeled=both).images.names[-1] == "unlabeled:unlabeled/0000003"
+    assert Source.parse("digits").corpus(unlabeled=f"{both}@train").images.names[-1] == "unlabeled:train/0000002"
 
 
 def test_images_that_cant_be_read(tmp_path: Path) -> None:
@@ -168,11 +170,11 @@ def test_images_that_cant_be_read(tmp_path: Path) -> None:
     broken = hub.Dataset.from_dict(rows, features=kinds)
     good = table(range(2)).cast_column("label", hub.ClassLabel(names=["a", "b", "c"]))
     data = saved(tmp_path / "a", train=hub.concatenate_datasets([good, broken]))
-    corpus = load_corpus(data)
+    corpus = Source.parse(data).corpus()
     assert corpus.skipped == ("train/0000002", "train/0000003")
     assert colours(corpus.images) == [0, 1]
     assert "train/0000002: it " in error_of(data, strict=True)
-    assert len(load_corpus(data, check="none").images) == 4
+    assert len(Source.parse(data).corpus(check="none").images) == 4
 
 
 def test_what_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -207,7 +209,7 @@ def test_owner_and_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(hub, "load_dataset", load)
     for text in ("hf:beans", "hf:uoft-cs/cifar10", "hf:owner/name/config@train", "hf:glue/cola"):
-        assert len(load_corpus(text).images) == 3
+        assert len(Source.parse(text).corpus().images) == 3
     assert asked == [("beans",), ("uoft-cs/cifar10",), ("owner/name", "config"), ("glue/cola",), ("glue", "cola")]
 
 
@@ -226,8 +228,8 @@ def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     saved(tmp_path / "a", train=table(range(3)))
     monkeypatch.chdir(tmp_path)
-    assert absolute("hf:a@train,label=x") == f"hf:{tmp_path / 'a'}@train,label=x"
-    assert absolute("hf:owner/name@train") == "hf:owner/name@train"
+    assert Source.parse("hf:a@train,label=x").absolute() == f"hf:{tmp_path / 'a'}@train,label=x"
+    assert Source.parse("hf:owner/name@train").absolute() == "hf:owner/name@train"
     name = HubName.parse("hf:owner/name/config@test,image=img")
     assert (name.path, name.split, name.columns) == ("owner/name/config", "test", {"image": "img"})
 

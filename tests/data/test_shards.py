@@ -18,7 +18,7 @@ import selftrain
 import selftrain.runs.trainer
 from selftrain.console import Reporter
 from selftrain.data.images import Images, JoinedImages, fingerprint
-from selftrain.data.source import load_corpus, load_test_set, prepare
+from selftrain.data.source import Source
 from selftrain.data.sources import shards
 from selftrain.data.sources.shards import ShardImages, find_shards, load_shards
 from selftrain.data.split import load_split, make_split, save_split
@@ -64,9 +64,9 @@ def colours(images: Images) -> list[int]:
     return [np.asarray(images.load(i))[0, 0, 0].item() for i in range(len(images))]
 
 
-def error_of(pattern: str, **options: object) -> str:
+def error_of(pattern: str, labels: Path | None = None, **options: Any) -> str:
     with pytest.raises(UserError) as caught:
-        load_corpus(pattern, **options)  # type: ignore[arg-type]
+        Source.parse(pattern, labels=labels).corpus(**options)
     assert "\n" not in str(caught.value)
     return str(caught.value)
 
@@ -75,7 +75,7 @@ def error_of(pattern: str, **options: object) -> str:
 
 
 def test_shards_of_tarfile(tmp_path: Path) -> None:
-    corpus = load_corpus(write_shards(tmp_path / "set"))
+    corpus = Source.parse(write_shards(tmp_path / "set")).corpus()
     assert isinstance(corpus.images, ShardImages)
     assert (corpus.name, corpus.classes, corpus.is_benchmark) == ("set", ("0", "1"), True)
     assert corpus.images.names[:2] == ["s-000.tar/0000.png", "s-000.tar/0001.png"]
@@ -83,7 +83,7 @@ def test_shards_of_tarfile(tmp_path: Path) -> None:
     assert colours(corpus.images) == list(range(12))
     assert colours(corpus.images.subset([11, 0, 5])) == [11, 0, 5]
     assert corpus.images.subset([11, 0]).names == ["s-002.tar/0011.png", "s-000.tar/0000.png"]
-    assert load_corpus(str(tmp_path / "set/s-*.tar")).images.names == corpus.images.names
+    assert Source.parse(str(tmp_path / "set/s-*.tar")).corpus().images.names == corpus.images.names
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
@@ -93,7 +93,7 @@ def test_shards_of_webdataset(tmp_path: Path) -> None:
         for i in range(12):
             sample = {"__key__": f"sub/{i:04d}", "png": Image.new("RGB", (8, 8), (i, 0, 0))}
             sink.write(sample if i % 3 else {**sample, "cls": i % 2})
-    corpus = load_corpus(str(tmp_path / "w-{000000..000002}.tar"))
+    corpus = Source.parse(str(tmp_path / "w-{000000..000002}.tar")).corpus()
     assert colours(corpus.images) == list(range(12))
     assert corpus.labels.tolist() == [0, -1, -1, 1, -1, -1, 0, -1, -1, 1, -1, -1]
     assert not corpus.is_benchmark  # the others are unlabeled to begin with
@@ -103,7 +103,7 @@ def test_shards_of_webdataset(tmp_path: Path) -> None:
 def test_labels_that_are_words_and_several_folders(tmp_path: Path) -> None:
     write(tmp_path / "one/a.tar", {"1.png": png(1), "1.cls": b"zebra\n", "2.v2.JPG": png(2), "2.cls": b"ant"})
     write(tmp_path / "two/a.tar", {"x.y/1.png": png(3), "x.y/1.cls": b"-1", "notes.txt": b"", "x.y/2.png": png(4)})
-    corpus = load_corpus(str(tmp_path / "{one,two}/a.tar"))
+    corpus = Source.parse(str(tmp_path / "{one,two}/a.tar")).corpus()
     assert corpus.classes == ("ant", "zebra")
     assert corpus.labels.tolist() == [1, 0, -1, -1]
     assert corpus.images.names == [
@@ -116,7 +116,7 @@ def test_labels_that_are_words_and_several_folders(tmp_path: Path) -> None:
 
 def test_numbers_are_sorted_as_numbers(tmp_path: Path) -> None:
     files = {f"{k}.{kind}": png(k) if kind == "png" else str(k).encode() for k in (10, 9, 2) for kind in ("png", "cls")}
-    assert load_corpus(str(write(tmp_path / "a.tar", files))).classes == ("2", "9", "10")
+    assert Source.parse(str(write(tmp_path / "a.tar", files))).corpus().classes == ("2", "9", "10")
 
 
 def test_patterns(tmp_path: Path) -> None:
@@ -158,7 +158,7 @@ def test_no_more_files_open_than_said(tmp_path: Path) -> None:
 
 def test_the_index_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pattern = write_shards(tmp_path / "set")
-    prepare(pattern, reporter=Reporter(quiet=True))
+    Source.parse(pattern).prepare(reporter=Reporter(quiet=True))
     made: list[str] = []
     index = shards._index
     monkeypatch.setattr(shards, "_index", lambda path: made.append(Path(path).name) or index(path))
@@ -184,13 +184,13 @@ def test_images_that_cant_be_read(tmp_path: Path) -> None:
     files["2.png"] = noise.getvalue()[:6000]
     files["3.png"] = b""
     pattern = str(write(tmp_path / "a.tar", files))
-    corpus = load_corpus(pattern)
+    corpus = Source.parse(pattern).corpus()
     assert corpus.skipped == ("a.tar/2.png", "a.tar/3.png")
     assert colours(corpus.images) == [0, 1]
     assert corpus.labels.tolist() == [0, 1]
-    assert load_corpus(pattern, check="header").skipped == ("a.tar/3.png",)
+    assert Source.parse(pattern).corpus(check="header").skipped == ("a.tar/3.png",)
     assert "a.tar, 2.png: it " in error_of(pattern, strict=True)
-    unchecked = load_corpus(pattern, check="none").images
+    unchecked = Source.parse(pattern).corpus(check="none").images
     with pytest.raises(UserError, match=r"a\.tar, 3\.png: it is empty"):
         unchecked.load(3)
 
@@ -211,7 +211,7 @@ def test_a_tar_file_that_was_cut_short(tmp_path: Path) -> None:
     (tmp_path / "s-001.tar").write_bytes(b"something else" * 100)
     assert "s-001.tar: not a whole tar file" in error_of(pattern)
     (tmp_path / "s-001.tar").write_bytes(whole)
-    assert len(load_corpus(pattern).images) == 8
+    assert len(Source.parse(pattern).corpus().images) == 8
 
 
 def test_shards_that_are_missing(tmp_path: Path) -> None:
@@ -223,7 +223,7 @@ def test_shards_that_are_missing(tmp_path: Path) -> None:
     assert "counts down" in error_of(f"{tmp_path}/s-{{5..1}}.tar")
     (tmp_path / "s.tar.gz").touch()
     assert "is compressed" in error_of(f"{tmp_path}/s.tar.gz")
-    assert "goes with a folder" in error_of(f"{tmp_path}/s-000.tar", labels="l.csv")
+    assert "only a folder of images can have a label file" in error_of(f"{tmp_path}/s-000.tar", labels="l.csv")
 
 
 @pytest.mark.parametrize(
@@ -264,7 +264,7 @@ def put(root: Path, *names: str) -> Path:
 def test_unlabeled_shards_beside_a_folder(tmp_path: Path) -> None:
     data = put(tmp_path / "photos", "labeled/a/1.png", "labeled/b/1.png", "unlabeled/2.png", "test/a/1.png")
     pattern = write_shards(tmp_path / "more", labeled=True)  # whatever they say, they are unlabeled here
-    corpus = load_corpus(data, unlabeled=pattern)
+    corpus = Source.parse(data).corpus(unlabeled=pattern)
     assert isinstance(corpus.images, JoinedImages)
     assert corpus.labels.tolist() == [0, 1] + [-1] * 13
     assert corpus.truth.tolist() == corpus.labels.tolist()
@@ -274,27 +274,29 @@ def test_unlabeled_shards_beside_a_folder(tmp_path: Path) -> None:
     split = make_split(corpus, labels_per_class=None)
     assert (len(split.labeled), len(split.unlabeled)) == (2, 15)
     save_split(split, corpus, tmp_path / "split.json")
-    assert load_split(tmp_path / "split.json", load_corpus(data, unlabeled=pattern)).hash == split.hash
-    assert fingerprint(corpus.images) == fingerprint(load_corpus(data, unlabeled=pattern).images)
+    assert load_split(tmp_path / "split.json", Source.parse(data).corpus(unlabeled=pattern)).hash == split.hash
+    assert fingerprint(corpus.images) == fingerprint(Source.parse(data).corpus(unlabeled=pattern).images)
 
 
 def test_an_unlabeled_folder_beside_a_dataset(tmp_path: Path) -> None:
     put(tmp_path / "more", "x/1.png", "2.png", "held/3/t.png")
     (tmp_path / "more/bad.png").write_bytes(b"x")
-    corpus = load_corpus("digits", unlabeled=tmp_path / "more", test=tmp_path / "more/held")
+    corpus = Source.parse("digits").corpus(unlabeled=tmp_path / "more", test=tmp_path / "more/held")
     assert corpus.images.names[-2:] == ["unlabeled:2.png", "unlabeled:x/1.png"]  # and not what is tested on
     assert corpus.labels[-2:].tolist() == [-1, -1]
     assert corpus.skipped == ("unlabeled:bad.png",)
     assert "no image in this folder" in error_of("digits", unlabeled=put(tmp_path / "bare", "1.txt"))
-    assert "no such folder; give a folder of images, tar files" in error_of("digits", unlabeled=tmp_path / "none")
+    assert "the folder does not exist; give a folder of images, tar files" in error_of(
+        "digits", unlabeled=tmp_path / "none"
+    )
 
 
 def test_a_test_set_of_shards(tmp_path: Path) -> None:
-    images, labels = load_test_set(write_shards(tmp_path), ["1", "0"])
+    images, labels, _ = Source.parse(write_shards(tmp_path)).test_set(["1", "0"])
     assert labels.tolist() == [1, 0] * 6
     assert len(images) == 12
     with pytest.raises(UserError, match=r"12 of 12|no image has a label"):
-        load_test_set(write_shards(tmp_path / "u", labeled=False), ["0", "1"])
+        Source.parse(write_shards(tmp_path / "u", labeled=False)).test_set(["0", "1"])
 
 
 # --- runs -------------------------------------------------------------------------------------------------------------

@@ -13,8 +13,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from selftrain.data.corpus import Corpus
 from selftrain.data.images import ArrayImages
-from selftrain.data.source import Corpus, load_corpus
+from selftrain.data.source import Source
 from selftrain.data.split import Split, load_split, make_split, save_split
 from selftrain.errors import UserError
 
@@ -340,20 +341,20 @@ def started(tmp_path: Path) -> tuple[Path, Path]:
         *(f"labeled/{c}/{i}.png" for c in ("cat", "dog") for i in range(2)),
         *(f"unlabeled/{i}.png" for i in range(5)),
     )
-    corpus = load_corpus(data)
+    corpus = Source.parse(data).corpus()
     save_split(make_split(corpus, labels_per_class=None), corpus, tmp_path / "split.json")
     return data, tmp_path / "split.json"
 
 
 def test_unchanged_data_load(started: tuple[Path, Path]) -> None:
     data, path = started
-    corpus = load_corpus(data)
+    corpus = Source.parse(data).corpus()
     assert same(load_split(path, corpus), make_split(corpus, labels_per_class=None))
 
 
 def change_error(data: Path, path: Path) -> str:
     with pytest.raises(UserError) as caught:
-        load_split(path, load_corpus(data))
+        load_split(path, Source.parse(data).corpus())
     message = str(caught.value)
     assert "\n" not in message
     assert "the images of 'photos' changed since this run was started" in message
@@ -391,7 +392,7 @@ def test_a_file_that_broke_and_one_that_was_mended(started: tuple[Path, Path]) -
     assert "2 files can't be read any more, e.g. labeled/dog/1.png." in message
     assert "gone" not in message
 
-    corpus = load_corpus(data)
+    corpus = Source.parse(data).corpus()
     save_split(make_split(corpus, labels_per_class=None), corpus, path)
     put(data, "unlabeled/1.png")
     message = change_error(data, path)
@@ -411,7 +412,7 @@ def test_a_label_that_changed(tmp_path: Path) -> None:
     data = put(tmp_path / "photos", *(f"{i}.png" for i in range(5)))
     file = tmp_path / "labels.csv"
     file.write_text("path,label\n0.png,a\n1.png,b\n2.png,b\n")
-    corpus = load_corpus(data, labels=file)
+    corpus = Source.parse(data, labels=file).corpus()
     save_split(make_split(corpus, labels_per_class=None), corpus, tmp_path / "split.json")
     for rows, expected in (
         ("0.png,a\n1.png,b\n2.png,a\n", "2.png was labeled 'b' and is now 'a'"),
@@ -419,22 +420,22 @@ def test_a_label_that_changed(tmp_path: Path) -> None:
     ):
         file.write_text("path,label\n" + rows)
         with pytest.raises(UserError, match=expected):
-            load_split(tmp_path / "split.json", load_corpus(data, labels=file))
+            load_split(tmp_path / "split.json", Source.parse(data, labels=file).corpus())
 
 
 def test_new_labels_do_not_disturb_a_run_that_was_started(tmp_path: Path) -> None:
     data = put(tmp_path / "photos", *(f"{i}.png" for i in range(5)))
     file = tmp_path / "labels.csv"
     file.write_text("path,label\n0.png,a\n1.png,b\n")
-    corpus = load_corpus(data, labels=file)
+    corpus = Source.parse(data, labels=file).corpus()
     split = make_split(corpus, labels_per_class=None)
     save_split(split, corpus, tmp_path / "split.json")
     file.write_text("path,label\n0.png,a\n1.png,b\n3.png,a\n")
-    assert same(load_split(tmp_path / "split.json", load_corpus(data, labels=file)), split)
+    assert same(load_split(tmp_path / "split.json", Source.parse(data, labels=file).corpus()), split)
 
 
 def test_digits_split_is_a_promise(tmp_path: Path) -> None:
-    corpus = load_corpus("digits")
+    corpus = Source.parse("digits").corpus()
     split = make_split(corpus, labels_per_class=4)
     assert np.bincount(split.labels).tolist() == [4] * 10
     assert split.hash == "39f35c88a8b3c5ab0d15d559e140b1343f2b77a5e66ea54356714d010fa93f74"

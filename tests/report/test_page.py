@@ -13,7 +13,7 @@ import pytest
 from PIL import Image
 
 from selftrain.api import Run
-from selftrain.data.source import load_corpus
+from selftrain.data.source import Source
 from selftrain.errors import UserError
 from selftrain.report import write_report
 from selftrain.report.examples import find_examples
@@ -190,7 +190,7 @@ def test_images_are_read_from_the_data_folder_and_embedded(tmp_path: Path) -> No
             folder.mkdir(parents=True)
             for i in range(3):
                 Image.new("RGB", (200, 120), (i * 80, 30, 90)).save(folder / f"{i}.jpg")
-    corpus = load_corpus(tmp_path / "data", check="none")
+    corpus = Source.parse(tmp_path / "data").corpus(check="none")
     assert corpus.test is not None
     run = make_run(tmp_path / "run", data=str(tmp_path / "data"), names=corpus.test.names)
     page, text = page_of(run, out=tmp_path / "page.html")

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import selftrain
-from selftrain.data.source import Corpus, load_corpus
+from selftrain.data.corpus import Corpus
+from selftrain.data.source import Source
 from selftrain.data.split import Split, fold_splits, load_split, make_split, with_all_labels
 from selftrain.errors import UserError
 from selftrain.methods import FixMatch
@@ -131,7 +132,7 @@ def split_of(corpus: Corpus, **options: Any) -> Split:
 
 @pytest.mark.parametrize("folds", [2, 3, 5])
 def test_every_label_is_held_out_once(data: Path, folds: int) -> None:
-    corpus = load_corpus(str(data))
+    corpus = Source.parse(str(data)).corpus()
     split = split_of(corpus, labels_per_class=5)
     parts = fold_splits(split, corpus, folds)
     assert np.array_equal(np.sort(np.concatenate([part.validation for part in parts])), split.labeled)
@@ -145,7 +146,7 @@ def test_every_label_is_held_out_once(data: Path, folds: int) -> None:
 
 
 def test_folds_that_cannot_be(tmp_path: Path) -> None:
-    corpus = load_corpus(str(layout_1(tmp_path / "data")))  # 1, 3 and 2 labels
+    corpus = Source.parse(str(layout_1(tmp_path / "data"))).corpus()  # 1, 3 and 2 labels
     split = split_of(corpus)
     for folds in (1, 4):
         with pytest.raises(UserError, match=f"folds={folds}: expected 2 to 3"):
@@ -158,7 +159,7 @@ def test_folds_that_cannot_be(tmp_path: Path) -> None:
 
 
 def test_all_labels_but_those_held_out(data: Path) -> None:
-    corpus = load_corpus(str(data))
+    corpus = Source.parse(str(data)).corpus()
     split = split_of(corpus, labels_per_class=2, validation_per_class=1)
     every = with_all_labels(split, corpus)
     assert np.array_equal(every.validation, split.validation)
@@ -182,7 +183,7 @@ def test_folds_give_an_estimate(tmp_path: Path) -> None:
     assert estimate["per_class"][0] is None  # ant has one label only, and keeps it
     right = sum(n for part in parts for true, said, n in part.results["confusion"] if true == said == 1)
     assert estimate["per_class"][1] == pytest.approx(right / 3)
-    corpus = load_corpus(str(data))
+    corpus = Source.parse(str(data)).corpus()
     held_out = [load_split(part.folder / "split.json", corpus).validation for part in parts]
     assert len(np.intersect1d(*held_out)) == 0
     for part in parts:

@@ -89,8 +89,8 @@ def test_labels_to_evaluate_on_are_as_in_training(tmp_path: Path) -> None:
     for labels in (torch.from_numpy(y), y.astype(np.float64), [str(k) for k in y]):
         assert run.evaluate(x, labels)["accuracy"] == right
     for labels, message in (
-        (3, "one label a picture"),
-        (y - 1, "picture 0 has none"),
+        (3, "one label per image"),
+        (y - 1, "image 0 has no label"),
         (y + 5, "not one of the classes"),
     ):
         with pytest.raises(UserError, match=message):
@@ -249,7 +249,7 @@ def test_features_of_ones_own(tmp_path: Path, views: int, method: str) -> None:
     assert run.results["accuracy"] > 0.8
     assert run.evaluate(x, y)["accuracy"] == run.results["accuracy"]
     assert run.predict(x[:5]).probabilities.shape == (5, 3)
-    with pytest.raises(UserError, match="takes 20 numbers a row, not 7"):
+    with pytest.raises(UserError, match="takes 20 numbers per row, not 7"):
         run.predict(np.zeros((2, 7)))
 
 
@@ -301,7 +301,7 @@ def test_features_want_something_below_the_heads_that_learns(tmp_path: Path) -> 
 def test_features_that_do_not_fit_together(tmp_path: Path) -> None:
     x, y = np.zeros((40, 6)), np.where(np.arange(40) < 6, np.arange(40) % 2, -1)
     for options, words in (
-        ({"test": (np.zeros((4, 5)), np.arange(4) % 2)}, "test: its rows have 5 numbers, those to train on 6"),
+        ({"test": (np.zeros((4, 5)), np.arange(4) % 2)}, "`test`: its rows have 5 numbers, the training rows have 6"),
         ({"backbone": "lite0"}, "backbone 'lite0': these arrays are features already"),
         ({"regime": "finetune"}, "--regime finetune: features train in the frozen regime only"),
     ):
@@ -313,26 +313,26 @@ def test_features_that_do_not_fit_together(tmp_path: Path) -> None:
 def test_arrays_that_are_no_features(tmp_path: Path) -> None:
     x, y = np.zeros((40, 6)), np.where(np.arange(40) < 6, np.arange(40) % 2, -1)
     for given, words in (
-        (x, r"data: expected .* a pair of arrays \(x, y\) .*; got ndarray alone\.$"),
+        (x, r"`data`: expected .* a pair of arrays \(x, y\) .*; got ndarray alone\.$"),
         ((x[:, :0], y), r"features: expected numbers of shape .* got float64 of shape \(40, 0\)"),
         ((np.zeros((40, 0, 6)), y), r"features: .* of shape \(40, 0, 6\)"),
         ((np.zeros((40, 2, 0)), y), r"features: .* of shape \(40, 2, 0\)"),
-        ((x, [[0], [0, 1]] * 20), "y: must be one label a picture"),
-        (([[1.0], [1.0, 2.0]] * 20, y), "data: its rows are not all of one shape"),
-        ((x * 1j, y), r"data: expected real numbers, got complex128 of shape \(40, 6\)"),
-        ((np.full((40, 3, 6), np.nan), y), "data: row 0 is not finite"),
+        ((x, [[0], [0, 1]] * 20), "y: must be one label per image"),
+        (([[1.0], [1.0, 2.0]] * 20, y), "`data`: the rows of x do not all have the same shape"),
+        ((x * 1j, y), r"`data`: expected real numbers in x, got complex128 of shape \(40, 6\)"),
+        ((np.full((40, 3, 6), np.nan), y), "`data`: row 0 of x is not finite"),
     ):
         with pytest.raises(selftrain.UserError, match=words):
             selftrain.train(given, backbone="features", out=tmp_path / "run", quiet=True)
         assert not (tmp_path / "run").exists()
     for options, words in (
-        ({"test": (np.where(x == 0, np.inf, x)[:4], y[:4])}, "test: row 0 is not finite"),
-        ({"test": x}, "test: an array by itself"),
-        ({"labels": y}, "labels: an array by itself"),
+        ({"test": (np.where(x == 0, np.inf, x)[:4], y[:4])}, "`test`: row 0 of x is not finite"),
+        ({"test": x}, "`test`: expected a path, got ndarray; arrays are passed as pairs"),
+        ({"labels": y}, "`labels`: expected a path, got ndarray; arrays are passed as pairs"),
     ):
         with pytest.raises(UserError, match=words):
             selftrain.train((x, y), out=tmp_path / "run", quiet=True, **options)  # type: ignore[arg-type]
-    with pytest.raises(UserError, match="Features want backbone='features'"):
+    with pytest.raises(UserError, match='Features need `backbone="features"`'):
         selftrain.train((2 * np.ones((40, 5, 6)), y), out=tmp_path / "run", quiet=True)
 
 
@@ -348,7 +348,9 @@ def test_flat_arrays_are_features(tmp_path: Path) -> None:
             run.evaluate(tmp_path, labels)
     np.save(tmp_path / "x.npy", x)
     assert np.array_equal(run.predict(tmp_path / "x.npy").probabilities, run.predict(x).probabilities)
-    with pytest.raises(UserError, match=r"photos: this model was trained on features; give a \.npy file, 6 numbers"):
+    with pytest.raises(
+        UserError, match=r"photos: this model was trained on features; give a \.npy file with 6 numbers per row"
+    ):
         run.predict("photos")
     (tmp_path / "empty.npy").touch()
     (tmp_path / "text.npy").write_text("1,2,3\n" * 9)
@@ -357,9 +359,9 @@ def test_flat_arrays_are_features(tmp_path: Path) -> None:
         np.savez(file, x=x)
     for name, words in (
         ("none.npy", "cannot be read"),
-        ("empty.npy", "not an array as numpy.save writes it"),
-        ("text.npy", "not an array as numpy.save writes it"),
-        ("cut.npy", "not an array as numpy.save writes it"),
+        ("empty.npy", "not an array written by numpy.save"),
+        ("text.npy", "not an array written by numpy.save"),
+        ("cut.npy", "not an array written by numpy.save"),
         ("several.npy", "this is an .npz file"),
     ):
         with pytest.raises(UserError, match=f"{name}: {words}") as error:

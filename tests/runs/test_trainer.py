@@ -15,7 +15,8 @@ import yaml
 
 import selftrain
 import selftrain.runs.trainer
-from selftrain.data.source import Corpus, load_corpus
+from selftrain.data.corpus import Corpus
+from selftrain.data.source import Source
 from selftrain.data.split import make_split
 from selftrain.errors import UserError
 from selftrain.methods import DST, FixMatch
@@ -109,8 +110,10 @@ def test_hidden_labels_change_no_trained_weight(tmp_path: Path, monkeypatch: pyt
     data = layout_2(tmp_path / "data")
     honest = quick(data, tmp_path / "honest", labels_per_class=2, method="dst(fixmatch(tau=0.4))")
 
-    def with_other_truth(*args: Any, **options: Any) -> Corpus:
-        corpus = load_corpus(*args, **options)
+    load = Source.corpus
+
+    def with_other_truth(source: Source, **options: Any) -> Corpus:
+        corpus = load(source, **options)
         split = make_split(corpus, labels_per_class=2)
         hidden = np.setdiff1d(np.arange(len(corpus.images)), split.labeled)
         labels = corpus.labels.copy()
@@ -119,7 +122,7 @@ def test_hidden_labels_change_no_trained_weight(tmp_path: Path, monkeypatch: pyt
         monkeypatch.setattr(selftrain.runs.trainer, "make_split", lambda *_, **__: split)
         return corpus
 
-    monkeypatch.setattr(selftrain.runs.trainer, "load_corpus", with_other_truth)
+    monkeypatch.setattr(Source, "corpus", with_other_truth)
     blind = quick(data, tmp_path / "blind", labels_per_class=2, method="dst(fixmatch(tau=0.4))")
     assert same(weights(honest), weights(blind))
     assert honest.results["pseudo_label_quality"] != blind.results["pseudo_label_quality"]  # but observers see it

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from selftrain.console import Reporter
-from selftrain.data.source import load_corpus
+from selftrain.data.source import Source
 from selftrain.data.split import fold_splits, make_split
 from selftrain.errors import UserError
 from selftrain.runs.run import Run
@@ -76,7 +76,7 @@ def test_spaces_of_ones_own(tmp_path: Path) -> None:
 
 
 def test_every_label_is_held_out_by_one_fold() -> None:
-    corpus = load_corpus("digits")
+    corpus = Source.parse("digits").corpus()
     whole = make_split(corpus, labels_per_class=5)
     folds = fold_splits(whole, corpus, 3)
     assert np.array_equal(np.sort(np.concatenate([split.validation for split in folds])), whole.labeled)

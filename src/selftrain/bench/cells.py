@@ -16,10 +16,8 @@ from typing import Any
 from filelock import FileLock
 
 from selftrain.bench.spec import Bench, Row
-from selftrain.data.source import DATASETS, names_dataset
-from selftrain.data.sources.hub import is_hub
-from selftrain.data.sources.shards import is_shards
-from selftrain.errors import UserError, nearest
+from selftrain.data.source import Source
+from selftrain.errors import UserError
 from selftrain.methods import spell_method
 from selftrain.runs.layout import Results, RunLayout
 from selftrain.runs.trainer import settle, train
@@ -90,14 +88,7 @@ def _check_settings(bench: Bench, settings: Mapping[str, Any]) -> None:
 
 def find_data(dataset: str, root: Path | None) -> str:
     """Return the path of a folder under the root, or the name of a dataset."""
-    if root is not None and (root / dataset).is_dir() and not names_dataset(dataset, root):
-        return str(root / dataset)
-    if dataset in DATASETS or is_hub(dataset) or is_shards(dataset):
-        return dataset
-    where = f"in {root}" if root is not None else "(pass the folder that holds it as `root`)"
-    raise UserError(
-        f"dataset {dataset}: there is no such folder {where}, and no dataset of that name.{nearest(dataset, DATASETS)}"
-    )
+    return str(Source.below(root, dataset).data)
 
 
 def settings_of(cell: Cell, root: Path | None) -> dict[str, Any]:

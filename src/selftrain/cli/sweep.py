@@ -109,11 +109,11 @@ def sweep(
 
 def _settings(data: str, labels: Path | None, root: Path | None) -> dict[str, Any]:
     """Return the settings that say where the data is, understood from any folder."""
-    from selftrain.runs.trainer import absolute_path, data_path
+    from selftrain.data.source import Source, absolute_path
 
     places = {
-        "data.path": data_path(data, labels),
-        "data.labels": absolute_path(labels),
-        "data.root": absolute_path(root),
+        "data.path": Source.parse(data, root=root, labels=labels).absolute(),
+        "data.labels": absolute_path(labels, "labels"),
+        "data.root": absolute_path(root, "root"),
     }
     return {name: value for name, value in places.items() if value is not None}

@@ -1,49 +1,49 @@
-"""Every picture of a problem in one place: the pool, what is known of it, the test set.
+"""All images of a classification problem in one place: the training pool, its known labels and the test set.
 
-Knows nothing of where pictures come from, of splits or of training.
+Knows nothing of where images come from, of splits or of training.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
-from selftrain.data.images import Images
+from selftrain.data.images import Images, JoinedImages
 
 Metric = Literal["accuracy", "mean_per_class"]
 
 
 @dataclass(frozen=True, eq=False)
 class Corpus:
-    """Every picture there is, and what is known of it. Training gets pictures and a split's labels, not this."""
+    """All images and what is known of them. Training never sees this, only images and the labels of a split."""
 
     name: str
-    """The folder's or the dataset's name."""
+    """The name of the folder or dataset."""
     classes: tuple[str, ...]
-    """Class names, sorted (integer labels by value) or in a dataset's own order; a label is a position in it."""
+    """Class names, sorted (integer labels by value) or in the dataset's own order; a label is a position in it."""
     images: Images
-    """The training pool: labeled and unlabeled pictures."""
+    """The training pool: labeled and unlabeled images."""
     labels: NDArray[np.int64]
-    """What training may know, one a picture; -1 is unlabeled. In a benchmark all of them: a split must hide most."""
+    """Labels that training may use, one per image; -1 is unlabeled. In a benchmark all of them: a split hides most."""
     truth: NDArray[np.int64]
-    """The true class where it is known, else -1. For observers only."""
+    """The true class if known, else -1. For observers only."""
     test: Images | None = None
-    """The test set, where there is one."""
+    """The test set, if there is one."""
     test_labels: NDArray[np.int64] | None = None
-    """Its classes."""
+    """The class of each test image."""
     flip: bool = True
-    """Whether a mirrored picture keeps its meaning (not so for digits)."""
+    """Whether a mirrored image keeps its class (false for digits)."""
     skipped: tuple[str, ...] = ()
-    """Names of files that were left out because they can't be read."""
+    """Names of files that were left out because they cannot be read."""
     remarks: tuple[str, ...] = ()
-    """What the user should know of files that were not even tried."""
+    """Warnings for the user about files that were ignored."""
     is_benchmark: bool = False
     """Whether ``labels`` holds labels that training must not see (layout 2, named datasets)."""
     metric: Metric = "accuracy"
-    """The measure that is reported of it: the share of all test pictures, or the mean over classes."""
+    """The measure to report: accuracy over all test images, or the mean of the per-class accuracies."""
 
     def __post_init__(self) -> None:
         for field, images in (("labels", self.images), ("truth", self.images), ("test_labels", self.test)):
@@ -51,7 +51,7 @@ class Corpus:
             if values is None and images is None:
                 continue
             if values is None or images is None or np.shape(values) != (len(images),):
-                raise ValueError(f"{field} must hold one class a picture")
+                raise ValueError(f"{field} must hold one class per image")
             values = np.array(values, dtype=np.int64)
             if len(values) and not (values.min() >= -1 and values.max() < len(self.classes)):
                 raise ValueError(f"{field} must be positions in the {len(self.classes)} classes, or -1")
@@ -61,3 +61,21 @@ class Corpus:
         known = int((self.labels >= 0).sum())
         counts = f"{len(self.classes)} classes, {len(self.images)} images, {known} labels"
         return f"Corpus({self.name!r}, {counts}, test {'none' if self.test is None else len(self.test)})"
+
+    def with_test(self, images: Images, labels: NDArray[np.int64], skipped: tuple[str, ...] = ()) -> Corpus:
+        """Return this corpus with another test set; ``skipped`` names its unreadable files."""
+        return replace(self, test=images, test_labels=labels, skipped=self.skipped + skipped)
+
+    def with_unlabeled(self, images: Images, skipped: tuple[str, ...] = (), remarks: tuple[str, ...] = ()) -> Corpus:
+        """Return this corpus with more unlabeled images in its pool, named ``unlabeled:...``."""
+        prefix = "unlabeled:"
+        names = self.images.names + [prefix + name for name in images.names]
+        unknown = np.full(len(images), -1, np.int64)
+        return replace(
+            self,
+            images=JoinedImages([self.images, images], names),
+            labels=np.concatenate([self.labels, unknown]),
+            truth=np.concatenate([self.truth, unknown]),
+            skipped=self.skipped + tuple(prefix + name for name in skipped),
+            remarks=self.remarks + remarks,
+        )

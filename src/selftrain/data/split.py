@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from selftrain.data.corpus import Corpus
 from selftrain.data.images import fingerprint
-from selftrain.data.source import Corpus
 from selftrain.errors import UserError
 from selftrain.files import replacing
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from selftrain.data.images import Images
-from selftrain.data.source import load_corpus
+from selftrain.data.source import Source
 from selftrain.errors import UserError
 from selftrain.report.charts import percent
 from selftrain.report.run_data import RunData
@@ -111,17 +111,12 @@ def _likely(outputs: Arrays) -> list[tuple[int, str]]:
 
 def _images(run: RunData) -> tuple[Images | None, Images]:
     settings = run.settings
-    path = str(settings.get("data.path"))
-    if path == "arrays":
-        raise UserError("the run was trained on arrays")
-    corpus = load_corpus(
-        path,
-        labels=settings.get("data.labels"),
-        test=settings.get("data.test"),
-        unlabeled=settings.get("data.unlabeled"),
-        root=settings.get("data.root"),
-        check="none",
+    source = Source.from_settings(
+        settings.get("data.path"), root=settings.get("data.root"), labels=settings.get("data.labels")
     )
+    if source.kind == "arrays":
+        raise UserError("the run was trained on arrays")
+    corpus = source.corpus(test=settings.get("data.test"), unlabeled=settings.get("data.unlabeled"), check="none")
     return corpus.test if run.value("evaluated_on") == "test" else corpus.images, corpus.images
 
 

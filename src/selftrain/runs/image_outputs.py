@@ -13,8 +13,8 @@ import numpy as np
 import torch
 from torch import nn
 
+from selftrain.data.corpus import Corpus
 from selftrain.data.images import Images
-from selftrain.data.source import Corpus
 from selftrain.data.split import Split
 from selftrain.engine.evaluate import answers, heads_answers
 from selftrain.engine.metrics import triples

@@ -16,17 +16,12 @@ from torch import Tensor, nn
 
 from selftrain.config.settings import DataSettings, Settings
 from selftrain.console import Reporter
-from selftrain.data.features.extract import (
-    FeatureRows,
-    FeatureSpaceViews,
-    FeatureViews,
-    extract_features,
-    feature_batches,
-    view_names,
-)
+from selftrain.data.corpus import Corpus
+from selftrain.data.features.extract import extract_features, view_names
+from selftrain.data.features.rows import FeatureRows, feature_batches
 from selftrain.data.features.store import cache_root
+from selftrain.data.features.views import FeatureSpaceViews, FeatureViews
 from selftrain.data.images import ArrayImages, Images
-from selftrain.data.source import Corpus
 from selftrain.data.views.image_views import CLEAN_DETAIL, ImageViews, ViewMaker, clean_batches
 from selftrain.errors import UserError
 from selftrain.nn.backbones import build_backbone

@@ -6,29 +6,19 @@ Knows nothing of training; a run's ``model`` folder is all it needs.
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TextIO
-from zipfile import is_zipfile
 
 import numpy as np
 import torch
 
 from selftrain.config.settings import DataSettings
 from selftrain.console import Reporter
-from selftrain.data.features.extract import FeatureRows, feature_batches
-from selftrain.data.images import (
-    ArrayImages,
-    FileImages,
-    FoundOnTheWay,
-    Images,
-    UnreadableImage,
-    check_images,
-    find_images,
-)
-from selftrain.data.sources.hub import hub_images, is_hub
-from selftrain.data.sources.shards import ShardImages, find_shards, index_shards, is_shards
+from selftrain.data.features.rows import FeatureRows, feature_batches
+from selftrain.data.images import Images, UnreadableImage, check_images
+from selftrain.data.source import Source
 from selftrain.data.views.image_views import clean_batches
 from selftrain.engine.evaluate import confusion_matrix, probabilities
 from selftrain.engine.metrics import summarise
@@ -97,7 +87,8 @@ class Predictor:
 
     def predict(self, images: Any, *, strict: bool = False) -> Predictions:
         """``images``: a folder (searched with its subfolders), an image file, tar files, hf:NAME, or a NumPy array."""
-        found, skipped = self._readable(as_images(images, self.card.features, self.reporter), strict)
+        source = Source.parse(images, argument="images")
+        found, skipped = self._readable(source.images(features=self.card.features, reporter=self.reporter), strict)
         if not len(found) and not skipped:
             raise UserError("images: there are none to predict.")
         if not len(found):
@@ -148,53 +139,3 @@ def _counted(batches: Iterable[torch.Tensor], progress: Callable[[int], object])
         yield batch
         done += len(batch)
         progress(done)
-
-
-def _read_array(path: Path, features: int) -> np.ndarray:
-    """The rows of a ``.npy`` file."""
-    if path.suffix != ".npy":
-        raise UserError(f"{path}: this model was trained on features; give a .npy file, {features} numbers a row.")
-    try:
-        if is_zipfile(path):
-            raise UserError(f"{path}: this is an .npz file, of several arrays; save one with numpy.save.")
-        rows: np.ndarray = np.lib.format.open_memmap(path, mode="r")
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror or error}).") from None
-    except ValueError as error:
-        raise UserError(f"{path}: not an array as numpy.save writes it ({error}).") from None
-    return rows
-
-
-def as_images(images: Any, features: int = 0, reporter: Reporter | None = None) -> Images:
-    """Folder, file, several files, tar files, hf:NAME or array, as pictures; or features, for a model of features."""
-    if isinstance(images, Images):
-        return images
-    if features:
-        rows = FeatureRows(_read_array(Path(images), features) if isinstance(images, (str, Path)) else images)
-        if rows.values.shape[2] != features:
-            raise UserError(f"features: this model takes {features} numbers a row, not {rows.values.shape[2]}.")
-        return rows
-    if isinstance(images, (str, Path)):
-        text, path = str(images), Path(images)
-        if not text:
-            raise UserError("IMAGES is empty: give a folder, an image, tar files ('shards/*.tar'), or hf:NAME.")
-        if is_shards(text):
-            return ShardImages(paths := find_shards(text), index_shards(paths, check="none"))
-        if is_hub(text):
-            return hub_images(text)
-        if path.is_file():
-            return FileImages(path.parent, [path.name])
-        if not path.is_dir():
-            raise UserError(f"{path}: no such folder or image; give one, tar files ('shards/*.tar'), or hf:NAME.")
-        names = find_images(path, besides := FoundOnTheWay())
-        if besides.remark and reporter is not None:
-            reporter.warn(f"{path}: {besides.remark}")
-        if not names:
-            raise UserError(f"{path}: no image in it or its subfolders.")
-        return FileImages(path, names)
-    if isinstance(images, Sequence) and images and all(isinstance(name, (str, Path)) for name in images):
-        return FileImages("", [str(name) for name in images])
-    try:
-        return ArrayImages(images.detach() if isinstance(images, torch.Tensor) else images)
-    except ValueError:  # rows of several shapes
-        raise UserError("pictures: they are not all of one size; give each by itself, or files.") from None

@@ -88,9 +88,7 @@ class Run:
         pictures (of features, for a run that was trained on them) with their ``labels``, as two arguments or a pair.
         """
         from selftrain.console import Reporter
-        from selftrain.data.source import load_test_set, prepare
-        from selftrain.data.sources.arrays import composed, encode_labels, label_values
-        from selftrain.runs.predict import as_images
+        from selftrain.data.source import Source
 
         classes, features = self.predictor.card.classes, self.predictor.card.features
         if labels is None and isinstance(data, tuple) and len(data) == 2:
@@ -100,28 +98,15 @@ class Run:
                 f"evaluate: {self.folder} was trained on features, not on pictures; give it features in Python: "
                 f"run.evaluate((x, y)), {features} numbers a row of x and one label each in y."
             )
-        if labels is None or isinstance(labels, (str, Path)):
-            if not isinstance(data, (str, Path)):
-                raise UserError("labels: give one label a picture; a file of labels goes with a folder.")
-            skipped: list[str] = []
-            reporter = self.reporter or Reporter(quiet=True)
-            if labels is None:
-                prepare(str(data), root=root, strict=strict, reporter=reporter)
-            with reporter.progress("reading images", 1, "images") as bar:
-                images, truth = load_test_set(
-                    data, classes, labels, root=root, strict=strict, progress=bar.reach, skipped=skipped
-                )
-            if skipped:
-                reporter.warn(f"left out {len(skipped)} images that cannot be read: {', '.join(skipped[:3])}")
-            return self.predictor.evaluate(images, truth)
-        values = label_values(labels, "labels")
-        position = {composed(name): k for k, name in enumerate(classes)}
-        images = as_images(data, features, self.reporter)
-        if len(images) != len(values):
-            raise UserError(f"labels: {len(values)} labels for {len(images)} pictures; give one a picture.")
-        if None in values:
-            raise UserError(f"labels: picture {values.index(None)} has none; every one of them is compared.")
-        return self.predictor.evaluate(images, encode_labels(list(map(str, values)), position, classes, "labels"))
+        source = Source.parse(data, root=root, labels=labels)
+        reporter = self.reporter or Reporter(quiet=True)
+        if labels is None:
+            source.prepare(strict=strict, reporter=reporter)
+        with reporter.progress("reading images", 1, "images") as bar:
+            images, truth, skipped = source.test_set(classes, strict=strict, progress=bar.reach, features=features)
+        if skipped:
+            reporter.warn(f"left out {len(skipped)} images that cannot be read: {', '.join(skipped[:3])}")
+        return self.predictor.evaluate(images, truth)
 
     def __repr__(self) -> str:
         return f"Run({str(self.folder)!r})"

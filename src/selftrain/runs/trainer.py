@@ -26,18 +26,10 @@ from selftrain.config.options import flatten
 from selftrain.config.resolve import dump_settings, make_settings, read_config, with_values
 from selftrain.config.settings import Settings, changes_results, settings_hash
 from selftrain.console import Reporter
-from selftrain.data.features.extract import FeatureRows
-from selftrain.data.images import ArrayImages, Images
-from selftrain.data.source import (
-    DATASETS,
-    Corpus,
-    absolute,
-    corpus_from_arrays,
-    load_corpus,
-    names_dataset,
-    perhaps_misspelt,
-    prepare,
-)
+from selftrain.data.corpus import Corpus
+from selftrain.data.images import Images
+from selftrain.data.source import ARRAYS, Source, absolute_path
+from selftrain.data.sources.label_file import possible_typos
 from selftrain.data.split import Split, fold_splits, load_split, make_split, save_split
 from selftrain.data.views.image_views import ImageViews
 from selftrain.data.views.stream import Stream, batches
@@ -121,25 +113,16 @@ def train(
     Run
         The folder, with ``results``, ``metrics``, ``predict`` and ``evaluate``.
     """
-    arrays = data if isinstance(data, (tuple, list)) else None
+    source = None if data is None else Source.parse(data, root=root, labels=labels)
+    arrays = data if source is not None and source.kind == "arrays" else None
     test_arrays = test if isinstance(test, (tuple, list)) else None
-    for name, pair in (("data", arrays), ("test", test_arrays)):
-        if pair is not None and len(pair) != 2:
-            raise UserError(f"{name}: expected a pair of arrays (x, y), got {len(pair)} things.")
-    for name, value in (("test", test), ("labels", labels)):
-        if hasattr(value, "__array__"):
-            raise UserError(f"{name}: an array by itself; give pairs (x, y), with -1 in y for what has no label.")
-    arrays, test_arrays = _with_numbers("data", arrays), _with_numbers("test", test_arrays)
-    if arrays is not None and (labels is not None or (test is not None and test_arrays is None)):
-        raise UserError("data: with arrays (x, y) the labels are in y, and a test set is a pair of arrays, too.")
-    if arrays is not None and unlabeled is not None:
-        raise UserError("unlabeled: with arrays (x, y) unlabeled pictures are in x, and their y is -1.")
+    more = None if unlabeled is None else Source.parse(unlabeled, argument="unlabeled")
     given: dict[str, Any] = {
-        "data.path": "arrays" if arrays else data_path(data, labels),
-        "data.labels": absolute_path(labels),
-        "data.test": "arrays" if test_arrays else absolute_path(test),
-        "data.unlabeled": None if unlabeled is None else absolute(unlabeled),
-        "data.root": absolute_path(root),
+        "data.path": None if source is None else source.absolute(),
+        "data.labels": absolute_path(labels, "labels"),
+        "data.test": absolute_path(test, "test") if test_arrays is None else ARRAYS,
+        "data.unlabeled": None if more is None else more.absolute(),
+        "data.root": absolute_path(root, "root"),
         "data.labels_per_class": labels_per_class,
         "data.size": size,
         "data.strict": strict,
@@ -149,7 +132,7 @@ def train(
         "seed": seed,
         "train.steps": steps,
     }
-    if arrays and np.ndim(arrays[0]) == 2:
+    if source is not None and source.is_features:
         if backbone not in (None, "features"):
             raise UserError(f"backbone {backbone!r}: these arrays are features already; leave it out.")
         given["network.backbone"] = "features"
@@ -181,7 +164,7 @@ def train(
     if chosen.train.threads:
         torch.set_num_threads(chosen.train.threads)
     fabric = make_fabric(chosen.train, unused=len(the_method.turns) > 1)
-    named = arrays is None and chosen.data.path in DATASETS
+    named = source_of(chosen).kind == "dataset"
     with fabric.rank_zero_first(local=True) if named else nullcontext():  # one rank downloads, the others read
         corpus = load_data(chosen, arrays, test_arrays, reporter)
     if resume and (folder / CHECKPOINTS).is_dir() and not (folder / SPLIT).exists():  # type: ignore[operator]
@@ -210,21 +193,6 @@ def train(
     return run
 
 
-def _with_numbers(name: str, pair: Any) -> tuple[np.ndarray, Any] | None:
-    """A pair (x, y) whose x is an array of numbers."""
-    if pair is None:
-        return None
-    try:
-        x = np.asarray(pair[0].detach() if isinstance(pair[0], torch.Tensor) else pair[0])
-    except ValueError:
-        raise UserError(f"{name}: its rows are not all of one shape.") from None
-    if not (np.issubdtype(x.dtype, np.floating) or np.issubdtype(x.dtype, np.integer) or x.dtype == bool):
-        raise UserError(f"{name}: expected real numbers, got {x.dtype} of shape {x.shape}.")
-    if np.issubdtype(x.dtype, np.floating) and x.ndim < 4 and not np.isfinite(x).all():
-        raise UserError(f"{name}: row {int(np.argwhere(~np.isfinite(x))[0][0])} is not finite.")
-    return x, pair[1]
-
-
 def settle(given: Mapping[str, Any], method: Method | None = None) -> tuple[Settings, Method]:
     """The settings and the method that dotted names (``{"regime": "scratch", "method.base.tau": 0.9}``) ask for.
 
@@ -233,8 +201,8 @@ def settle(given: Mapping[str, Any], method: Method | None = None) -> tuple[Sett
     given = dict(given)
     own = {name.removeprefix("method."): given.pop(name) for name in list(given) if name.startswith("method.")}
     regime = str(given.pop("regime", None) or _usual_regime(given))
-    data = str(given.get("data.path"))
-    of_dataset = DATASETS[data].defaults.get(regime, {}) if names_dataset(data, given.get("data.root")) else {}
+    spec = _source(given).spec
+    of_dataset = {} if spec is None else spec.defaults.get(regime, {})
     settings = make_settings(regime, {**of_dataset, **given})
     if method is not None and own:
         raise UserError(f"method.{next(iter(own))}: set it in the method that is given, {spell_method(method)}.")
@@ -248,26 +216,20 @@ def _usual_regime(given: Mapping[str, Any]) -> str:
     backbone = str(given.get("network.backbone") or "")
     if backbone.startswith("wrn") or given.get("network.weights") == "none":
         return "scratch"
-    data = str(given.get("data.path"))
-    named = names_dataset(data, given.get("data.root"))
-    if not backbone and (data == "arrays" or (named and DATASETS[data].regime == "scratch")):
+    source = _source(given)
+    if not backbone and (source.kind == "arrays" or (source.spec is not None and source.spec.regime == "scratch")):
         return "scratch"
     return "finetune" if torch.cuda.is_available() and backbone != "features" else "frozen"
 
 
-def data_path(data: Any, labels: Any) -> str | None:
-    """DATA as it is understood from anywhere; with a file of labels it is always a folder."""
-    return absolute_path(data) if labels is not None or data is None else absolute(data)
+def _source(given: Mapping[str, Any]) -> Source:
+    """Return the source that dotted names describe."""
+    return Source.from_settings(given.get("data.path"), root=given.get("data.root"), labels=given.get("data.labels"))
 
 
-def absolute_path(path: Any) -> str | None:
-    """A path as it is understood from anywhere; a name that is no path here stays as it is."""
-    if path is None:
-        return None
-    found = Path(path)
-    if found.exists() and not (found.is_file() or found.is_dir()):
-        return str(found.absolute())  # a pipe, whose place in /proc is no path
-    return str(found.resolve()) if found.exists() else str(path)
+def source_of(settings: Settings) -> Source:
+    """Return the source that settings describe."""
+    return Source.from_settings(settings.data.path, root=settings.data.root, labels=settings.data.labels)
 
 
 def _unchanged(saved: dict[str, Any], given: Mapping[str, Any], folder: Path, method: Method | None) -> dict[str, Any]:
@@ -288,35 +250,27 @@ def _unchanged(saved: dict[str, Any], given: Mapping[str, Any], folder: Path, me
 def load_data(settings: Settings, arrays: Any, test_arrays: Any, reporter: Reporter) -> Corpus:
     """What the settings say to train on, or these arrays."""
     data = settings.data
-    if arrays is not None:
-        test_x, test_y = test_arrays or (None, None)
-        as_images: Any = FeatureRows if settings.network.backbone == "features" else ArrayImages
-        x, test_x = as_images(arrays[0]), test_x if test_x is None else as_images(test_x)
-        if isinstance(x, FeatureRows) and test_x is not None and x.values.shape[2] != test_x.values.shape[2]:
-            raise UserError(
-                f"test: its rows have {test_x.values.shape[2]} numbers, those to train on {x.values.shape[2]}."
-            )
-        return corpus_from_arrays(x, arrays[1], test_x=test_x, test_y=test_y)
-    if data.path == "arrays":
-        raise UserError("this run was trained on arrays: give them again, as selftrain.train((x, y), ...).")
-    prepare(data.path, data.unlabeled, root=data.root, check=data.check, strict=data.strict, reporter=reporter)
+    source = source_of(settings) if arrays is None else Source.parse(arrays)
+    test = data.test if test_arrays is None and arrays is None else test_arrays
+    source.prepare(check=data.check, strict=data.strict, reporter=reporter)
+    if data.unlabeled is not None:
+        more = Source.parse(data.unlabeled, argument="unlabeled")
+        more.prepare(check=data.check, strict=data.strict, reporter=reporter)
     with reporter.progress("reading images", 1, "images") as bar:
-        corpus = load_corpus(
-            data.path,
-            labels=data.labels,
-            test=data.test,
+        corpus = source.corpus(
+            test=test,
             unlabeled=data.unlabeled,
-            root=data.root,
             strict=data.strict,
             check=data.check,
             progress=bar.reach,
+            features=settings.network.backbone == "features",
         )
     for remark in corpus.remarks:
         reporter.warn(remark)
     if corpus.skipped:
         some = ", ".join(corpus.skipped[:3]) + (", ..." if len(corpus.skipped) > 3 else "")
         reporter.warn(f"left out {len(corpus.skipped)} images that cannot be read: {some} (--strict stops at them)")
-    for odd, usual in perhaps_misspelt(corpus) if data.labels else ():
+    for odd, usual in possible_typos(corpus) if data.labels else ():
         reporter.warn(f"{data.labels}: a single image has the label {odd!r}. Was {usual!r} meant?")
     return corpus
 

@@ -16,7 +16,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from selftrain.config.options import spell
 from selftrain.console import Reporter
-from selftrain.data.source import DATASETS
+from selftrain.data.source import Source
 from selftrain.errors import DivergedError
 from selftrain.runs.layout import RunLayout
 from selftrain.runs.trainer import train
@@ -78,7 +78,11 @@ class Objective:
     @property
     def metric(self) -> str:
         """The measure that is reported for the dataset."""
-        return getattr(DATASETS.get(str(self.plan.settings["data.path"])), "metric", None) or "accuracy"
+        given = self.plan.settings
+        spec = Source.from_settings(
+            given["data.path"], root=given.get("data.root"), labels=given.get("data.labels")
+        ).spec
+        return "accuracy" if spec is None else spec.metric
 
     def _run(self, trial: optuna.Trial, values: Mapping[str, Any], home: Path) -> float:
         metric, folds = self.metric, self.plan.folds

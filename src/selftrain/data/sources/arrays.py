@@ -1,20 +1,66 @@
-"""Pictures and labels in memory made into a Corpus.
+"""Images, or features, and labels in memory as a corpus.
 
 Knows nothing of files, splits or training.
 """
 
 from __future__ import annotations
 
-import unicodedata
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import ArrayLike, NDArray
 
 from selftrain.data.corpus import Corpus
+from selftrain.data.features.rows import FeatureRows
 from selftrain.data.images import ArrayImages, Images
-from selftrain.errors import UserError, nearest
+from selftrain.data.sources.class_names import composed, encode_labels
+from selftrain.errors import UserError
+
+Pair = tuple[NDArray[Any], Any]
+"""an array x and one label per row of it; -1 is unlabeled"""
+
+
+def is_pair(value: object) -> bool:
+    """Return whether a value of ``data`` or ``test`` is meant as a pair of arrays (x, y)."""
+    return isinstance(value, (tuple, list))
+
+
+def numeric_pair(value: Any, argument: str) -> Pair:
+    """Return a pair (x, y) with x as a NumPy array of finite numbers; ``argument`` is its name in errors."""
+    if len(value) != 2:
+        raise UserError(f"`{argument}`: expected a pair of arrays (x, y), got {len(value)} items.")
+    try:
+        x = np.asarray(value[0].detach() if isinstance(value[0], torch.Tensor) else value[0])
+    except ValueError:
+        raise UserError(f"`{argument}`: the rows of x do not all have the same shape.") from None
+    if not (np.issubdtype(x.dtype, np.floating) or np.issubdtype(x.dtype, np.integer) or x.dtype == bool):
+        raise UserError(f"`{argument}`: expected real numbers in x, got {x.dtype} of shape {x.shape}.")
+    if np.issubdtype(x.dtype, np.floating) and x.ndim < 4 and not np.isfinite(x).all():
+        raise UserError(f"`{argument}`: row {int(np.argwhere(~np.isfinite(x))[0][0])} of x is not finite.")
+    return x, value[1]
+
+
+def images_of_array(array: Any) -> ArrayImages:
+    """Return an array or tensor as images to predict."""
+    try:
+        return ArrayImages(array.detach() if isinstance(array, torch.Tensor) else array)
+    except ValueError:  # rows of different shapes
+        raise UserError("`images`: they do not all have the same size; give files instead.") from None
+
+
+def corpus_of_pairs(data: Pair, test: Pair | None, *, features: bool) -> Corpus:
+    """Return the corpus of a pair (x, y) and optionally a second one for testing; ``features``: x holds features."""
+    if not features:
+        return corpus_from_arrays(*data, **({} if test is None else {"test_x": test[0], "test_y": test[1]}))
+    x = FeatureRows(data[0])
+    if test is None:
+        return corpus_from_arrays(x, data[1])
+    test_x = FeatureRows(test[0])
+    if x.dim != test_x.dim:
+        raise UserError(f"`test`: its rows have {test_x.dim} numbers, the training rows have {x.dim}.")
+    return corpus_from_arrays(x, data[1], test_x=test_x, test_y=test[1])
 
 
 def corpus_from_arrays(
@@ -27,101 +73,89 @@ def corpus_from_arrays(
     flip: bool = True,
     name: str = "arrays",
 ) -> Corpus:
-    """Pictures and labels in memory as a corpus.
+    """Return images and labels in memory as a corpus.
 
     Parameters
     ----------
     x
-        Pictures, as ``ArrayImages`` takes them, or made into ``Images`` already.
+        Images as ``ArrayImages`` takes them, or ``Images``.
     y
-        One label a picture: integers with -1 for unlabeled, or strings with ``""``, ``None`` or -1 for unlabeled.
+        One label per image: integers with -1 for unlabeled, or strings with ``""``, ``None`` or -1 for unlabeled.
     test_x, test_y
-        The test set, every picture labeled.
+        The test set; every image must be labeled.
     classes
-        Class names. Integers in ``y`` are positions in it, strings must occur in it. Without it the classes are the
+        Class names. Integers in ``y`` are positions in it, strings must occur in it. By default the classes are the
         labels that occur, sorted: integers by value, strings as strings.
     flip
-        Whether a mirrored picture keeps its meaning.
+        Whether a mirrored image keeps its class.
     """
     images = x if isinstance(x, Images) else ArrayImages(x)
     found = label_values(y, "y")
     if len(found) != len(images):
-        raise UserError(f"y: {len(found)} labels for {len(images)} pictures; give one a picture (-1 is unlabeled).")
-    values = sorted({value for value in found if value is not None})
-    if classes is None:
-        classes = tuple(str(value) for value in values)
-        position: dict[Any, int] = {value: k for k, value in enumerate(values)}
-    else:
-        classes = tuple(composed(str(class_name)) for class_name in classes)
-        if len(set(classes)) != len(classes):
-            raise UserError("classes: a name occurs twice; give each class its own.")
-        integers = bool(values) and isinstance(values[0], int)
-        position = {k: k for k in range(len(classes))} if integers else {c: k for k, c in enumerate(classes)}
+        raise UserError(f"y: {len(found)} labels for {len(images)} images; give one per image (-1 is unlabeled).")
+    classes, position = _classes(found, classes)
     if len(classes) < 2:
-        found_classes = f"only one class ({classes[0]})" if classes else "no labeled picture"
-        raise UserError(f"y: {found_classes}; at least two classes are needed to tell apart.")
+        found_classes = f"only one class ({classes[0]})" if classes else "no labeled image"
+        raise UserError(f"y: {found_classes}; at least two classes are needed.")
     labels = encode_labels(found, position, classes, "y")
-    test_images = test_labels = None
-    if test_x is not None or test_y is not None:
-        if test_x is None or test_y is None:
-            raise UserError("test_x and test_y go together: give both or neither.")
-        test_images = test_x if isinstance(test_x, Images) else ArrayImages(test_x)
-        test_found = label_values(test_y, "test_y")
-        if len(test_found) != len(test_images):
-            raise UserError(f"test_y: {len(test_found)} labels for {len(test_images)} pictures; give one a picture.")
-        if None in test_found:
-            raise UserError(f"test_y: picture {test_found.index(None)} has no label; every test picture needs one.")
-        test_labels = encode_labels(test_found, position, classes, "test_y")
-    return Corpus(name, classes, images, labels, labels, test_images, test_labels, flip=flip)
+    corpus = Corpus(name, classes, images, labels, labels, flip=flip)
+    if test_x is None and test_y is None:
+        return corpus
+    if test_x is None or test_y is None:
+        raise UserError("test_x and test_y go together: give both or neither.")
+    test_images = test_x if isinstance(test_x, Images) else ArrayImages(test_x)
+    test_found = every_label(test_y, len(test_images), "test_y")
+    return corpus.with_test(test_images, encode_labels(test_found, position, classes, "test_y"))
+
+
+def _classes(values: Sequence[Any], given: Sequence[str] | None) -> tuple[tuple[str, ...], dict[Any, int]]:
+    """Return the class names, and the position of each label value among them."""
+    known = sorted({value for value in values if value is not None})
+    if given is None:
+        return tuple(str(value) for value in known), {value: k for k, value in enumerate(known)}
+    classes = tuple(composed(str(name)) for name in given)
+    if len(set(classes)) != len(classes):
+        raise UserError("classes: a name occurs twice; give each class its own.")
+    if known and isinstance(known[0], int):
+        return classes, {k: k for k in range(len(classes))}
+    return classes, {name: k for k, name in enumerate(classes)}
+
+
+def every_label(y: ArrayLike, count: int, argument: str) -> list[Any]:
+    """Return labels as ``label_values`` does; an error unless there is one for each of ``count`` images."""
+    values = label_values(y, argument)
+    if len(values) != count:
+        raise UserError(f"{argument}: {len(values)} labels for {count} images; give one per image.")
+    if None in values:
+        raise UserError(f"{argument}: image {values.index(None)} has no label; every image needs one.")
+    return values
 
 
 def label_values(y: ArrayLike, argument: str) -> list[Any]:
-    """Labels as a list of int or of str, with None for unlabeled."""
+    """Return labels as a list of int or of str, with None for unlabeled."""
     try:
         array = np.asarray(y)
-    except ValueError:  # rows of several lengths
-        raise UserError(f"{argument}: must be one label a picture; got rows of several lengths.") from None
+    except ValueError:
+        raise UserError(f"{argument}: must be one label per image; got rows of different lengths.") from None
     if array.ndim != 1:
-        raise UserError(f"{argument}: must be one label a picture; got shape {array.shape}.")
+        raise UserError(f"{argument}: must be one label per image; got shape {array.shape}.")
     if np.issubdtype(array.dtype, np.floating):
-        if not np.all(array == np.rint(array)):  # false for NaN too
-            raise UserError(
-                f"{argument}: must be integers or strings; got {array.dtype} (mark unlabeled ones with -1)."
-            )
+        if not np.all(array == np.rint(array)):  # also false for NaN
+            raise UserError(f"{argument}: must be integers or strings; got {array.dtype} (-1 marks unlabeled images).")
         array = array.astype(np.int64)
     values: list[Any] = []
     for value in array.tolist():
         if value is None or value == -1 or (isinstance(value, str) and value in ("", "-1")):
-            values.append(None)  # "-1" is what NumPy makes of -1 among strings
+            values.append(None)  # NumPy turns -1 among strings into "-1"
         elif isinstance(value, str):
             values.append(composed(value))
         elif isinstance(value, (int, np.integer)) and value >= 0:
             values.append(int(value))
         else:
             raise UserError(
-                f"{argument}: {value!r} is no label; use integers from 0, or strings, and -1 or None for unlabeled."
+                f"{argument}: {value!r} is not a label; use integers from 0, or strings, and -1 or None for unlabeled."
             )
     kinds = {type(value) for value in values if value is not None}
     if len(kinds) > 1:
-        raise UserError(f"{argument}: mixes integers and strings; use one of them.")
+        raise UserError(f"{argument}: mixes integers and strings; use only one kind.")
     return values
-
-
-def composed(name: str) -> str:
-    """A name with its accents as Unicode's NFC has them: macOS takes them apart, and it is the same name still."""
-    return unicodedata.normalize("NFC", name)
-
-
-def encode_labels(
-    values: Sequence[Any], position: Mapping[Any, int], classes: Sequence[str], argument: str
-) -> NDArray[np.int64]:
-    """Labels as positions; ``argument`` is what an error calls them."""
-    labels = np.full(len(values), -1, np.int64)
-    for i, value in enumerate(values):
-        if value is None:
-            continue
-        if value not in position:
-            known = ", ".join(classes[:5]) + (", ..." if len(classes) > 5 else "")
-            raise UserError(f"{argument}: {value!r} is not one of the classes ({known}).{nearest(str(value), classes)}")
-        labels[i] = position[value]
-    return labels

@@ -24,11 +24,11 @@ from selftrain.console import Reporter
 from selftrain.data.corpus import Corpus
 from selftrain.data.features.store import cache_root
 from selftrain.data.images import IMAGE_SUFFIXES, EncodedImages, check_images, file_stamp
-from selftrain.data.sources.arrays import composed
+from selftrain.data.sources.class_names import composed
 from selftrain.errors import UserError
 from selftrain.files import replacing
 
-__all__ = ["ShardImages", "find_shards", "index_shards", "is_shards", "load_shards", "read_shards"]
+__all__ = ["ShardImages", "find_shards", "index_shards", "is_shards", "load_shards", "read_shards", "shard_images"]
 
 BLOCK = 512  # what a tar file is made of
 LARGEST_LABEL = 1024  # bytes of a .cls file
@@ -326,6 +326,12 @@ def read_shards(
         return images, labels, ()
     skipped = tuple(images.names[i] for i in np.flatnonzero(~good).tolist())
     return images.subset(good), [labels[i] for i in np.flatnonzero(good).tolist()], skipped
+
+
+def shard_images(pattern: str) -> ShardImages:
+    """Return all images of the shards, unchecked."""
+    paths = find_shards(pattern)
+    return ShardImages(paths, index_shards(paths, check="none"))
 
 
 def load_shards(pattern: str, *, check: str = "full", strict: bool = False, reporter: Reporter | None = None) -> Corpus:

@@ -1,0 +1,144 @@
+"""Views of features, in place of views of images: drawn from a cache, or made in feature space.
+
+Knows nothing of images, backbones or methods.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import weakref
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from selftrain.batch import kind_of
+from selftrain.errors import UserError
+
+
+class FeatureViews:
+    """Views drawn from a cache of features: each time a sample is used, one of its stored views of the given kind."""
+
+    def __init__(self, features: NDArray[Any], names: Sequence[str], rows: NDArray[Any]):
+        self.features = VectorFile.behind(features)
+        self.rows = rows
+        self.places = {
+            kind: np.array([i for i, name in enumerate(names) if kind_of(name) == kind])
+            for kind in ("clean", "weak", "strong")
+        }
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def make(
+        self, rows: NDArray[Any], names: Sequence[str], rng: np.random.Generator, mine: slice = slice(None)
+    ) -> dict[str, Tensor]:
+        drawn: dict[str, NDArray[Any]] = {}  # for each kind, a random order of its views per sample
+        views = {}
+        for name in names:
+            kind = kind_of(name)
+            places = self.places[kind]
+            number = int(name.partition("_")[2] or 1) - 1
+            if kind not in drawn:
+                drawn[kind] = np.argsort(rng.random((len(rows), len(places))), axis=1)
+            # A second view of a kind differs from the first if at least two are stored.
+            chosen = places[drawn[kind][:, number % len(places)]]
+            views[name] = self._gather(self.rows[rows[mine]], chosen[mine])
+        return views
+
+    def _gather(self, rows: NDArray[Any], places: NDArray[Any]) -> Tensor:
+        return torch.from_numpy(self.features[rows, places]).float()  # torch converts much faster than NumPy
+
+
+class VectorFile:
+    """An array (n, views, dim) in a file, indexed by rows and views, and read one vector at a time.
+
+    It is not mapped into memory: each page of a huge mapped file costs a page fault and a read-ahead of many times the
+    vector's size, and counts towards the process until the kernel reclaims it.
+    """
+
+    def __init__(self, name: str, offset: int, shape: tuple[int, int], dtype: np.dtype[Any]):
+        self.name, self.offset, self.shape, self.dtype = name, offset, shape, dtype
+        self.descriptor = os.open(name, os.O_RDONLY)
+        weakref.finalize(self, os.close, self.descriptor)
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(self.descriptor, 0, 0, os.POSIX_FADV_RANDOM)
+
+    @classmethod
+    def behind(cls, array: NDArray[Any]) -> Any:
+        """Return the file of a memory-mapped array; any other array is returned unchanged."""
+        if isinstance(array, np.memmap) and isinstance(array.base, mmap.mmap) and hasattr(os, "preadv"):
+            return cls(str(array.filename), array.offset, array.shape[1:], array.dtype)
+        return array
+
+    def __reduce__(self) -> Any:  # other processes open the file themselves
+        return VectorFile, (self.name, self.offset, self.shape, self.dtype)
+
+    def __getitem__(self, key: tuple[NDArray[Any], NDArray[Any]]) -> NDArray[Any]:
+        rows, places = key
+        views, dim = self.shape
+        nbytes = dim * self.dtype.itemsize
+        found = np.empty((len(rows), dim), self.dtype)
+        into = memoryview(found.data).cast("B")
+        for i, start in enumerate((self.offset + (rows * views + places) * nbytes).tolist()):
+            if os.preadv(self.descriptor, [into[i * nbytes : (i + 1) * nbytes]], start) != nbytes:
+                raise UserError(f"{self.name}: was truncated while in use. Run the same command again.")
+        return found
+
+
+class FeatureSpaceViews:
+    """Views of features with one stored view per sample: strong views by dropout, noise and mixing with a neighbour.
+
+    Neighbours are the nearest rows by cosine similarity, among a sample of the rows if there are many.
+    """
+
+    NEIGHBOURS, CANDIDATES = 8, 20_000
+
+    def __init__(self, values: NDArray[Any], rows: NDArray[Any], *, noise: float, dropout: float, mixup: float):
+        self.values = torch.from_numpy(np.ascontiguousarray(values[rows], dtype=np.float32))
+        self.noise, self.dropout, self.mixup = noise, dropout, mixup
+        self.spread = self.values.std(dim=0) if len(rows) > 1 else torch.zeros(values.shape[1])
+        self.near = self._neighbours() if mixup and len(rows) > 1 else None
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def _neighbours(self) -> Tensor:
+        unit = torch.nn.functional.normalize(self.values, dim=1)
+        rng = np.random.default_rng(0)
+        n = len(unit)
+        pool = np.arange(n) if n <= self.CANDIDATES else np.sort(rng.choice(n, self.CANDIDATES, replace=False))
+        candidates = torch.from_numpy(pool)
+        k = min(self.NEIGHBOURS, len(pool) - 1)
+        near = torch.empty(n, k, dtype=torch.int64)
+        for start in range(0, n, 1024):
+            rows = torch.arange(start, min(start + 1024, n))
+            likeness = unit[rows] @ unit[candidates].T
+            likeness[rows[:, None] == candidates[None]] = -2  # a row is not its own neighbour
+            near[rows] = candidates[likeness.topk(k, dim=1).indices]
+        return near
+
+    def make(
+        self, rows: NDArray[Any], names: Sequence[str], rng: np.random.Generator, mine: slice = slice(None)
+    ) -> dict[str, Tensor]:
+        return {name: self._one(rows, kind_of(name), rng, mine) for name in names}
+
+    def _one(self, rows: NDArray[Any], kind: str, rng: np.random.Generator, mine: slice) -> Tensor:
+        n, dim = len(rows), self.values.shape[1]
+        x = self.values[torch.from_numpy(rows[mine])]
+        if kind != "strong":
+            return x
+        if self.near is not None:
+            which = rng.integers(0, self.near.shape[1], n)[mine]
+            share = torch.from_numpy(rng.uniform(0, self.mixup, (n, 1)).astype(np.float32)[mine])
+            x = torch.lerp(x, self.values[self.near[rows[mine], which]], share)
+        if self.noise:
+            x = x + self.noise * self.spread * torch.from_numpy(rng.standard_normal((n, dim), np.float32)[mine])
+        if self.dropout:
+            kept = torch.from_numpy(rng.random((n, dim), np.float32)[mine] >= self.dropout)
+            x = x * kept / (1 - self.dropout)
+        return x

@@ -1,0 +1,255 @@
+"""Layout 3 as a corpus: any tree of images and a CSV file with the columns ``path`` and ``label``.
+
+Knows nothing of the other layouts, except that a ``test/`` folder with class folders is the test set.
+"""
+
+from __future__ import annotations
+
+import csv
+import difflib
+import os
+import posixpath
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from selftrain.data.corpus import Corpus
+from selftrain.data.images import SearchNotes, find_images, suffix_list
+from selftrain.data.sources.class_names import composed, not_a_class, without_case
+from selftrain.data.sources.file_parts import Checker, FilePart, corpus_of_files, prefix_inside, relative_name
+from selftrain.data.sources.folders import class_folders, classes_in, no_image
+from selftrain.errors import UserError
+
+
+class Row(NamedTuple):
+    line: int
+    path: str
+    label: str
+
+
+def load_labeled_tree(folder: Path, file: Path, tested: Path | None, checker: Checker) -> Corpus:
+    """Return the corpus of a tree with a label file.
+
+    ``tested`` is a folder of class folders or another label file; it replaces the tree's own ``test/`` folder.
+    """
+    rows = read_rows(file)
+    classes = tuple(sorted({row.label for row in rows}))
+    _check_alike(rows, file)
+    names = find_images(folder, notes := SearchNotes())
+    if not names:
+        raise UserError(no_image(folder))
+    test, excluded = _test_part(folder, names, classes, tested)
+    pool = [name for name in names if name not in excluded] if excluded else names
+    labels = np.full(len(pool), -1, np.int64)
+    for i, k in _classes_by_position(rows, file, folder, pool, classes, excluded).items():
+        labels[i] = k
+    part = FilePart(folder, pool, labels, _where(file, classes), notes)
+    return corpus_of_files(folder, classes, part, test, checker, is_benchmark=False, classes_from=file)
+
+
+def _test_part(
+    folder: Path, names: Sequence[str], classes: Sequence[str], tested: Path | None
+) -> tuple[FilePart | None, set[str]]:
+    """Return the test set, and the names in the tree that are thereby excluded from the pool."""
+    test = None
+    prefixes = []
+    if (folder / "test").is_dir() and not set(classes).isdisjoint(classes_in(folder / "test")):
+        prefixes.append("test/")
+        test = class_folders(folder, "test", classes=classes) if tested is None else None
+    if tested is not None and tested.is_file():
+        test = rows_part(folder, tested, classes, names)
+    elif tested is not None:
+        prefix = prefix_inside(tested, folder)
+        if prefix == "":
+            raise UserError(f"`test` {tested}: is the same folder as `data`; give a folder of other images.")
+        prefixes += [prefix] if prefix is not None else []
+        test = class_folders(tested, classes=classes)
+    excluded = {name for name in names if name.startswith(tuple(prefixes))} if prefixes else set()
+    if test is not None and test.root == folder:
+        excluded.update(test.names)
+    return test, excluded
+
+
+def rows_part(folder: Path, file: Path, classes: Sequence[str], names: Sequence[str] | None = None) -> FilePart:
+    """Return the images of ``folder`` that a label file has a row for, as a test set."""
+    names = find_images(folder) if names is None else names
+    found = _classes_by_position(read_rows(file), file, folder, names, classes)
+    order = sorted(found)
+    labels = np.array([found[i] for i in order], np.int64)
+    return FilePart(folder, [names[i] for i in order], labels, _where(file, classes))
+
+
+def _where(file: Path, classes: Sequence[str]) -> dict[int, str]:
+    return {k: f"{file}, class {name!r}" for k, name in enumerate(classes)}
+
+
+def _classes_by_position(
+    rows: Sequence[Row],
+    file: Path,
+    folder: Path,
+    names: Sequence[str],
+    classes: Sequence[str],
+    excluded: Collection[str] = (),
+) -> dict[int, int]:
+    """Map the position in ``names`` of each image that has a row to its class."""
+    row_paths = _RowPaths(folder, file.parent, {name: i for i, name in enumerate(names)}, excluded)
+    class_position = {composed(name): k for k, name in enumerate(classes)}
+    line_of: dict[int, int] = {}
+    found: dict[int, int] = {}
+    for line, path, label in rows:
+        try:
+            i = row_paths.find(path)
+        except UserError as error:
+            raise UserError(f"{file}, line {line}: {error}") from None
+        if i in line_of:
+            raise UserError(
+                f"{file}, line {line}: {names[i]!r} already has a row, line {line_of[i]}; remove one of them."
+            )
+        if label not in class_position:
+            raise UserError(f"{file}, line {line}: the label {label!r} is {not_a_class(label, classes)}")
+        line_of[i], found[i] = line, class_position[label]
+    return found
+
+
+def _check_alike(rows: Iterable[Row], file: Path) -> None:
+    """Refuse labels that differ only in case or spaces: they would become separate classes."""
+    first: dict[str, tuple[int, str]] = {}
+    for line, _, label in rows:
+        known_line, known = first.setdefault(without_case(label), (line, label))
+        if label != known:
+            raise UserError(
+                f"{file}, line {line}: the label {label!r} differs from {known!r} (line {known_line}) only in case or "
+                f"spaces. Write both the same way."
+            )
+
+
+def possible_typos(corpus: Corpus) -> list[tuple[str, str]]:
+    """Return classes with a single label whose names nearly equal another class name: ``[("laef", "leaf")]``."""
+
+    def without_digits(name: str) -> str:
+        return "".join(c for c in name if not c.isdigit())  # room1 and room2 are both intended
+
+    counts = np.bincount(corpus.labels[corpus.labels >= 0], minlength=len(corpus.classes)).tolist()
+    frequent = [name for name, count in zip(corpus.classes, counts, strict=True) if count > 1]
+    found = []
+    for name, count in zip(corpus.classes, counts, strict=True):
+        near = difflib.get_close_matches(name, frequent, n=1, cutoff=0.75) if count == 1 else []
+        found += [(name, other) for other in near if without_digits(name) != without_digits(other)]
+    return found
+
+
+# --- reading the file --------------------------------------------------------------------------------------------
+
+
+def read_rows(file: Path) -> list[Row]:
+    """Return every row of a label file."""
+    try:
+        with open(file, encoding="utf-8-sig", newline="") as handle:
+            rows = list(_parse_rows(handle, file))
+    except UnicodeDecodeError as error:
+        raise UserError(f"{file}: not UTF-8 (byte {error.start}); save it as CSV UTF-8.") from error
+    except csv.Error as error:
+        raise UserError(f"{file}: not a CSV file ({error}).") from error
+    except OSError as error:
+        raise UserError(f"`labels` {file}: cannot be read ({(error.strerror or str(error)).lower()}).") from error
+    if not rows:
+        raise UserError(f"{file}: no rows below the header; add one row (path,label) per labeled image.")
+    return rows
+
+
+def _parse_rows(lines: Iterable[str], file: Path) -> Iterator[Row]:
+    reader = csv.reader(lines)
+    path_column, label_column = _columns(next(reader, []), file)
+    for cells in reader:
+        if not any(cell.strip() for cell in cells):
+            continue
+        path = cells[path_column].strip() if path_column < len(cells) else ""
+        label = composed(cells[label_column].strip()) if label_column < len(cells) else ""
+        if not path:
+            raise UserError(f"{file}, line {reader.line_num}: no path; each row needs a path and a label.")
+        if not label or label == "-1":
+            found = "the label -1" if label else "no label"
+            raise UserError(
+                f"{file}, line {reader.line_num}: {found} for {path!r}; "
+                "give a label, or remove the row to leave the image unlabeled."
+            )
+        yield Row(reader.line_num, path, label)
+
+
+def _columns(cells: Sequence[str], file: Path) -> tuple[int, int]:
+    """Return the positions of the columns ``path`` and ``label``."""
+    header = [cell.strip().lower() for cell in cells]
+    missing = [column for column in ("path", "label") if column not in header]
+    if missing:
+        found = ", ".join(header) or "nothing"
+        raise UserError(
+            f"{file}: no column {' and no column '.join(missing)} in the first line (found {found}); "
+            "it must begin with 'path,label'."
+        )
+    twice = next((column for column in ("path", "label") if header.count(column) > 1), None)
+    if twice is not None:
+        raise UserError(f"{file}: {header.count(twice)} columns are called {twice!r}; keep one of them.")
+    return header.index("path"), header.index("label")
+
+
+@dataclass(frozen=True)
+class _RowPaths:
+    """Finds the image that the path in a row refers to."""
+
+    folder: Path
+    csv_folder: Path
+    position: Mapping[str, int]
+    """of each image of the pool"""
+    excluded: Collection[str]
+    """names of images that belong to the test set"""
+
+    @cached_property
+    def by_composed_name(self) -> dict[str, str]:
+        """Names of all images, by their names with accents in composed form."""
+        return {composed(name): name for name in (*self.excluded, *self.position)}
+
+    def find(self, path: str) -> int:
+        """Return the position of the image; an error says why there is none."""
+        text = path.replace("\\", "/")
+        candidates = [name for spelling in dict.fromkeys((path, text)) for name in self._candidates(spelling)]
+        for name in candidates:
+            if name in self.position:
+                return self.position[name]
+        same = self.by_composed_name
+        equal = [same[composed(name)] for name in candidates if composed(name) in same]
+        for name in equal:
+            if name in self.position:
+                return self.position[name]
+        if equal:
+            raise UserError(f"{path!r} belongs to the test set; remove the row.")
+        for base in (self.folder, self.csv_folder):
+            place = base / text
+            if os.path.exists(place):
+                if relative_name(place, self.folder) is None:
+                    raise UserError(f"{path!r} lies outside `data` ({self.folder}). Paths must be inside it.")
+                raise UserError(f"{path!r} is not an image in a supported format ({suffix_list()}).")
+        raise UserError(f"there is no image {path!r} in {self.folder}.{self._suggestion(text)}")
+
+    def _candidates(self, text: str) -> list[str]:
+        """Return the names under the folder that the text may refer to, the most likely first."""
+        names: list[str | None] = [text, posixpath.normpath(text)]
+        if text not in self.position and names[1] not in self.position:  # the slow ones only if needed
+            names += [relative_name(base / text, self.folder) for base in (self.folder, self.csv_folder)]
+        return [name for name in names if name is not None]
+
+    def _suggestion(self, text: str) -> str:
+        def stem(name: str) -> str:
+            return posixpath.splitext(posixpath.basename(name))[0].lower()
+
+        wanted = stem(text)
+        same = next((name for name in self.position if stem(name) == wanted), None)
+        if same is None:
+            beside = posixpath.dirname(text)
+            near = [name for name in self.position if posixpath.dirname(name) == beside] or list(self.position)
+            close = difflib.get_close_matches(text, near[:5000], n=1, cutoff=0.6)
+            same = close[0] if close else None
+        return "" if same is None else f" Did you mean {same!r}?"
