@@ -1,6 +1,6 @@
-"""What a person sees while a run goes on: lines, warnings, progress with the time left. The lines go to a log, too.
+"""Lines, warnings and progress with the time left, on the terminal and in a log.
 
-Knows nothing of training: it is told numbers and words.
+Knows nothing of training; it is given numbers and words.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from selftrain.text import duration
 
 
 class Speed(ProgressColumn):
-    """Steps (or images) a second."""
+    """The column with steps, images or other units per second."""
 
     def __init__(self, unit: str):
         super().__init__()
@@ -41,12 +41,12 @@ class Speed(ProgressColumn):
 
 
 class LastingConsole(Console):
-    """Goes quiet where nobody reads any more (``... | head``), instead of ending the process."""
+    """A console that goes quiet when its pipe is closed (``... | head``), instead of ending the process."""
 
     def on_broken_pipe(self) -> None:
         self.quiet = True
         with suppress(OSError), open(os.devnull, "w") as nothing:
-            os.dup2(nothing.fileno(), self.file.fileno())  # for what is left in buffers, and for others who write there
+            os.dup2(nothing.fileno(), self.file.fileno())  # for text still in buffers, and for other writers
 
 
 class Reporter:
@@ -67,6 +67,7 @@ class Reporter:
         self._early: list[str] = []
 
     def say(self, text: str, style: str = "") -> None:
+        """Print a line; lines from before there was a log are added to it with the next one."""
         if self.translate is not None:
             text = self.translate(text)
         text = text.encode("utf-8", "replace").decode()  # file names need not be UTF-8
@@ -74,7 +75,7 @@ class Reporter:
         stamp = datetime.datetime.now().isoformat(sep=" ", timespec="seconds")
         self._early.append(f"{stamp} {text}\n")
         if self.log is not None:
-            with suppress(OSError), self.log.open("a", encoding="utf-8") as log:  # a lost line is to end no run
+            with suppress(OSError), self.log.open("a", encoding="utf-8") as log:  # a lost line must not end a run
                 log.writelines(self._early)
             self._early.clear()
 
@@ -84,9 +85,11 @@ class Reporter:
     @contextmanager
     def progress(
         self, description: str, total: int, unit: str, start: int = 0, *, kept: str = ""
-    ) -> Iterator[Steps | Lines]:
-        """A progress bar with the time left; ``Steps.note`` changes the words at its end. Where nobody watches, a line
-        a minute. ``kept``: what Ctrl-C leaves, to be said then."""
+    ) -> Iterator[ProgressBar | ProgressLines]:
+        """Show progress with the time left: a bar on a terminal, one line per minute elsewhere.
+
+        ``kept`` is printed after Ctrl-C, to say what is not lost.
+        """
         try:
             with self._bar(description, total, unit, start) as bar:
                 yield bar
@@ -96,9 +99,9 @@ class Reporter:
             raise
 
     @contextmanager
-    def _bar(self, description: str, total: int, unit: str, start: int) -> Iterator[Steps | Lines]:
+    def _bar(self, description: str, total: int, unit: str, start: int) -> Iterator[ProgressBar | ProgressLines]:
         if not self.console.is_terminal:
-            yield Lines(self, description, total, unit, start)
+            yield ProgressLines(self, description, total, unit, start)
             return
         with Progress(
             TextColumn("{task.description}"),
@@ -114,13 +117,14 @@ class Reporter:
             refresh_per_second=4,
         ) as bar:
             task = bar.add_task(description, total=total, completed=start, note="")
-            yield Steps(bar, task)
+            yield ProgressBar(bar, task)
 
 
-class Lines:
-    """Progress in a file or a pipe: a line a minute, with the time left."""
+class ProgressLines:
+    """Progress in a file or a pipe: one line per minute, with the time left."""
 
-    EVERY = 60.0  # seconds
+    INTERVAL = 60.0
+    """seconds between lines"""
 
     def __init__(self, reporter: Reporter, description: str, total: int, unit: str, start: int):
         self._reporter, self._what, self._total, self._unit = reporter, description, total, unit
@@ -128,25 +132,28 @@ class Lines:
         self._said = self._first[0]
 
     def reach(self, done: int, total: int | None = None) -> None:
+        """Report how much is done, and a new total if it has changed."""
         now, (then, start) = time.monotonic(), self._first
         self._total = total or self._total
-        if now - self._said >= self.EVERY and start < done < self._total:
+        if now - self._said >= self.INTERVAL and start < done < self._total:
             self._said = now
             left = (self._total - done) * (now - then) / (done - start)
             self._reporter.say(f"{self._what}: {done:,} of {self._total:,} {self._unit}, {duration(left)} left")
 
     def note(self, text: str) -> None:
-        """Words that lines have no room for."""
+        """Ignore the note: it changes too often for lines."""
 
 
-class Steps:
-    """A running progress bar."""
+class ProgressBar:
+    """Progress as a bar on a terminal."""
 
     def __init__(self, bar: Progress, task: int):
         self._bar, self._task = bar, task
 
     def reach(self, done: int, total: int | None = None) -> None:
+        """Report how much is done, and a new total if it has changed."""
         self._bar.update(self._task, completed=done, total=total)  # type: ignore[arg-type]
 
     def note(self, text: str) -> None:
+        """Change the words at the end of the bar."""
         self._bar.update(self._task, note=text)  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""Files written whole or not at all, and lines added to them; errors that say what to do.
+"""Read files, and write them completely or not at all; errors name the file and the reason.
 
 Knows nothing of what is in them.
 """
@@ -15,16 +15,17 @@ from pathlib import Path
 from typing import Any
 
 from selftrain.errors import UserError
+from selftrain.text import first_line
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary path to write to; it takes the place of ``path`` at the end, or is gone if anything went wrong.
+    """Yield a temporary path to write to; it replaces ``path`` at the end, or is deleted if anything fails.
 
-    Pipes, devices and ``/dev/stdout`` are never replaced: what was written is added to them.
+    Pipes, devices and ``/dev/stdout`` are never replaced: the text is appended to them.
     """
     if not path.name:
-        raise UserError(f"{str(path)!r}: expected the name of a file to write.")
+        raise UserError(f"{str(path)!r}: expected the name of a file to write to.")
     if _is_stream(path):
         with tempfile.TemporaryDirectory() as folder:
             yield (temporary := Path(folder, path.name))
@@ -34,7 +35,7 @@ def replacing(path: Path) -> Iterator[Path]:
             except OSError as error:
                 raise cannot_write(path, error) from None
         return
-    path = path.resolve()  # what a link points to is replaced, not the link
+    path = path.resolve()  # replace the target of a link, not the link
     if path.is_dir():
         raise UserError(f"{path}: cannot be written (it is a folder).")
     temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
@@ -43,7 +44,7 @@ def replacing(path: Path) -> Iterator[Path]:
         yield temporary
         with temporary.open("rb") as written:
             os.fsync(written.fileno())
-        temporary.chmod(_usual_mode())  # some libraries make files that nobody else may read
+        temporary.chmod(_usual_mode())  # some libraries create files that only the user can read
         os.replace(temporary, path)
     except OSError as error:
         raise cannot_write(path, error) from None
@@ -53,7 +54,7 @@ def replacing(path: Path) -> Iterator[Path]:
 
 
 def check_writable(path: Path) -> None:
-    """Refuse a file that cannot be written, before the work that is to fill it."""
+    """Raise a UserError if a file cannot be written, before the work whose result goes there."""
     try:
         parent = next(folder for folder in path.absolute().parents if folder.exists())
         reason = "it is a folder" if path.is_dir() else f"{parent} is not a folder" if not parent.is_dir() else ""
@@ -67,7 +68,7 @@ def check_writable(path: Path) -> None:
 
 
 def _is_stream(path: Path) -> bool:
-    """Whether it is a pipe, a device, or something this process has open, such as ``/dev/stdout``."""
+    """Return whether a path is a pipe, a device, or a file this process has open, such as ``/dev/stdout``."""
     if not path.exists() or path.is_dir():
         return False
     if not path.is_file():
@@ -80,12 +81,13 @@ def _is_stream(path: Path) -> bool:
 
 
 def cannot_write(path: Path, error: Exception) -> UserError:
-    reason = getattr(error, "strerror", None) or (str(error).strip().splitlines() or [type(error).__name__])[0]
+    """Return the error for a file that cannot be written."""
+    reason = getattr(error, "strerror", None) or first_line(error)
     return UserError(f"{path}: cannot be written ({reason}).")
 
 
 def _usual_mode() -> int:
-    """Of new files: what the user's mask leaves of rw-rw-rw-."""
+    """Return the mode of new files: rw-rw-rw- without the bits of the user's mask."""
     os.umask(mask := os.umask(0))
     return 0o666 & ~mask
 
@@ -117,7 +119,7 @@ def read_json(path: Path) -> Any:
 
 
 def read_yaml(path: Path, what: str) -> Any:
-    """The tree in a YAML file that the user names; ``what`` says which option or thing it was named for."""
+    """Return the content of a YAML file; errors begin with ``what``, the argument that names the file."""
     import yaml
 
     try:

@@ -1,6 +1,6 @@
-"""Words for people: durations, lists of names, the first line of an error.
+"""Durations, plurals and lists as text for people.
 
-Knows nothing of what the words are about.
+Knows nothing of what the text is about.
 """
 
 from __future__ import annotations

@@ -17,7 +17,7 @@ import torch
 from PIL import Image
 
 from selftrain.cli import main
-from selftrain.console import Lines
+from selftrain.console import ProgressLines
 from selftrain.runs.network_inputs import Extractor
 from tests.folders import CLASSES, fill, layout_1, layout_2, layout_3
 
@@ -155,10 +155,10 @@ def test_progress_gets_to_the_end(
 ) -> None:
     reached: dict[str, list[int]] = {}
 
-    def reach(self: Lines, done: int, total: int | None = None) -> None:
+    def reach(self: ProgressLines, done: int, total: int | None = None) -> None:
         reached.setdefault(self._what, []).append(done)
 
-    monkeypatch.setattr(Lines, "reach", reach)
+    monkeypatch.setattr(ProgressLines, "reach", reach)
     assert run(monkeypatch, words[0], trained, tmp_path / "data" / "test", *words[1:]) == 0
     assert list(reached) == ["reading images", "predicting" if words[0] == "predict" else "evaluating"]
     assert all(done == sorted(done) and done[-1] == 12 for done in reached.values())

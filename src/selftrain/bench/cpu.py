@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from selftrain.bench import paper
 from selftrain.bench.paper import DST, SUPERVISED, TABLE_1, TABLE_2, amount, by_amount
 from selftrain.bench.spec import Bench, Row, pairs, rows_against_base, rows_of
-from selftrain.methods import METHODS
+from selftrain.methods import METHODS, method_info
 from selftrain.methods.spelling import parse
 
 FOLDERS = ("cifar10-mini", "ucmerced")
@@ -43,7 +43,8 @@ def every_method(spelled: Mapping[str, str] | None = None) -> Iterator[str]:
         name = spelled.get(base, base)
         yield from (name, f"dst({name})")
     for name in METHODS:
-        if name not in ("supervised", "dst", *BASES) and runs_frozen(name):
+        info = method_info(name)
+        if not (info.labels_only or info.can_be_base or info.is_wrapper) and runs_frozen(name):
             yield spelled.get(name, name)
 
 
