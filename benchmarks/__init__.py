@@ -1,4 +1,4 @@
-"""Speed, as ratios measured in one run: ``python -m benchmarks``, or ``make bench``.
+"""Speed benchmarks as ratios measured in one run: ``python -m benchmarks``, or ``make bench``.
 
-Knows nothing of accuracy: that is ``selftrain bench``.
+Knows nothing of accuracy: ``selftrain bench`` measures that.
 """

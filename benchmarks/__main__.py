@@ -1,4 +1,4 @@
-"""Every comparison, as a table and as ``bench.json``.
+"""Run the comparisons; print them as a table and write ``bench.json``.
 
 python -m benchmarks [--quick] [--only GROUP] [--clock cpu]
 """
@@ -18,20 +18,22 @@ import torch
 from benchmarks.ratios import CLOCK, HEADING, Row
 from selftrain.engine.allocator import keep_freed_memory
 
-# Quick ones first. A group is a module of this folder with a function rows().
+# Fast ones first. A group is a module of this folder with a function rows().
 GROUPS = ("start", "parts", "augment", "frozen", "observers", "features", "inputs", "engine", "memory", "ranks")
 SLOW = ("memory", "ranks", "features")  # not with --quick
 
 
 def main() -> None:
-    there = [name for name in GROUPS if importlib.util.find_spec(f"benchmarks.{name}")]
+    available = [name for name in GROUPS if importlib.util.find_spec(f"benchmarks.{name}")]
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", action="append", choices=there, help="a group of rows; may be given several times")
-    parser.add_argument("--quick", action="store_true", help="fewer rounds, and the slow groups left out")
+    parser.add_argument(
+        "--only", action="append", choices=available, help="a group of rows; may be given several times"
+    )
+    parser.add_argument("--quick", action="store_true", help="fewer rounds, without the slow groups")
     parser.add_argument("--clock", choices=("wall", "cpu"), default="wall",
-                        help="cpu: CPU time of one thread, for a machine that others use, too")  # fmt: skip
+                        help="cpu: CPU time of one thread, for a machine shared with others")  # fmt: skip
     parser.add_argument("--out", type=Path, default=Path("bench.json"), help="file to write")
-    parser.add_argument("--markdown", action="store_true", help="measure nothing; print the file as a table")
+    parser.add_argument("--markdown", action="store_true", help="print the file as a table, without measuring")
     options = parser.parse_args()
     if options.markdown:
         print("| | ratio | quartiles | bar |\n|---|---|---|---|")
@@ -44,7 +46,7 @@ def main() -> None:
     rows: list[Row] = []
     started = time.monotonic()
     print(HEADING)
-    for name in options.only or [name for name in there if not (options.quick and name in SLOW)]:
+    for name in options.only or [name for name in available if not (options.quick and name in SLOW)]:
         module = importlib.import_module(f"benchmarks.{name}")
         if not hasattr(module, "rows"):
             continue

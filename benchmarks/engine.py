@@ -1,6 +1,7 @@
-"""A whole step of the engine (augmentation, losses, backward, SGD, average, observers) against the floor below it and
-against steps with the structure of public implementations. WRN-28-2 at 32 px, 16 labeled and 112 unlabeled pictures
-(4 and 28 where every method has a row).
+"""A whole step of the engine against its floor and against steps with the structure of public implementations.
+
+A step includes augmentation, losses, backward pass, SGD, average and observers. WRN-28-2 at 32 px, 16 labeled and 112
+unlabeled images (4 and 28 for the rows of every method).
 
 Knows nothing of how times become ratios.
 """
@@ -19,7 +20,7 @@ from benchmarks.ratios import CLOCK, Apart, Row, Work, take_turns
 from selftrain.engine.runtime import compile_networks
 
 WEAK, STRONG = "dst(fixmatch, worst_view=weak)", "dst(fixmatch, worst_view=strong)"
-RELEASED = "dst(fixmatch(w_strong=0.1), worst_view={})"  # with strong views of labeled pictures, too
+RELEASED = "dst(fixmatch(w_strong=0.1), worst_view={})"  # with strong views of labeled images as well
 RESNET: dict[str, Any] = {
     "batch": 8, "unlabeled_batch": 8, "pool": 80, "regime": "finetune", "network.backbone": "resnet50",
     "data.size": 224, "data.crop": "pad",
@@ -32,12 +33,12 @@ EVERY = (
 
 
 def parts(problem: Problem) -> list[nn.Module]:
-    """What a reference step of DST is made of."""
+    """Return the modules of a reference step of DST: psi, h, h_pseudo, h'."""
     return [problem.net.psi, problem.net.h, problem.net.parts["h_pseudo"], problem.net.parts["h_worst"]]
 
 
 def one_pass(spelling: str) -> Callable[[], None]:
-    """The reference step of FixMatch or DST that has all views in one pass."""
+    """Return the reference step of FixMatch or DST with all views in one pass."""
     problem = image_problem(spelling)
     l, u = batch_of(problem)
     if spelling == "fixmatch":
@@ -76,7 +77,7 @@ def step_rows() -> list[Row]:
         times.gain("reference fixmatch (one pass) / fixmatch", "fixmatch", "fixmatch, reference", 1.75),
         times.gain("reference dst (one pass) / dst, equal work", "dst, weak", "dst, reference", 1.1),
         times.gain("reference dst (one pass) / dst, worst case on strong views", "dst, strong", "dst, reference", 1.75),
-        # What a step that cost nothing but its passes would gain.
+        # The gain of a step that costs nothing but its passes.
         times.gain("reference fixmatch (one pass) / floor, fixmatch", "floor", "fixmatch, reference"),
         times.gain("reference dst (one pass) / floor, equal work", "weak floor", "dst, reference"),
         times.gain("reference dst (one pass) / floor, worst case on strong views", "floor", "dst, reference"),
@@ -84,7 +85,7 @@ def step_rows() -> list[Row]:
 
 
 def three_pass_rows() -> list[Row]:
-    """Against the structure released for fine-tuning, both sides with strong views of labeled pictures, too."""
+    """Compare with the structure released for fine-tuning; both sides use strong views of labeled images."""
     weak, strong = (image_problem(RELEASED.format(view)) for view in ("weak", "strong"))
     work: dict[str, Work] = {"weak": weak.step, "strong": strong.step, "three passes": Apart(three_passes)}
     times = take_turns(work, CLOCK.rounds(5))
@@ -95,7 +96,7 @@ def three_pass_rows() -> list[Row]:
 
 
 def method_rows() -> Iterator[Row]:
-    """Every other method against the passes it makes: what all else costs. A quarter of the pictures: they are many."""
+    """Compare every other method with its own passes. They are many, hence a quarter of the images."""
     for spelling in EVERY:
         problem = image_problem(spelling, batch=4, unlabeled_batch=28)
         floor = floor_of(passes_of(problem))
@@ -104,7 +105,7 @@ def method_rows() -> Iterator[Row]:
 
 
 def resnet_rows() -> list[Row]:
-    """Fine-tuning shape: ResNet-50 at 224 px, 8 pictures of each kind, all with gradient on both sides."""
+    """Compare steps as in fine-tuning: ResNet-50 at 224 px, 8 labeled and 8 unlabeled images, all with gradient."""
     problem = image_problem(RELEASED.format("weak"), **RESNET)
     floor = floor_of(passes_of(problem))
     work: dict[str, Work] = {
@@ -120,7 +121,7 @@ def resnet_rows() -> list[Row]:
 
 
 def compiled_rows() -> list[Row]:
-    """What --compile is worth; none where torch cannot compile."""
+    """Compare steps with and without ``train.compile``; no rows if torch cannot compile."""
     eager, compiled = image_problem("fixmatch"), image_problem("fixmatch")
     if not compile_networks(compiled.net, print):
         return []

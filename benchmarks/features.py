@@ -1,9 +1,10 @@
 """The frozen regime: extraction against the bare backbone, and a step on very many cached rows against one on few.
 
     python -m benchmarks --only features
-    python -m benchmarks.features --root DATA      # on the pictures of DATA/ucmerced instead of made-up ones
+    python -m benchmarks.features --root DATA      # on the images of DATA/ucmerced instead of synthetic ones
 
-Extraction is decoding, augmentation, backbone and cache; the bare backbone has its tensors ready, in the same batches.
+Knows nothing of accuracy. Extraction is decoding, augmentation, backbone and cache; the bare backbone gets ready-made
+tensors in the same batches.
 """
 
 from __future__ import annotations
@@ -37,11 +38,11 @@ from selftrain.runs.network_inputs import PIXELS_A_PASS, Extractor, image_views
 
 NAMES = view_names(2, 4)
 SIZE = 128
-PICTURES = 8 * PIECE  # pieces that two or four threads share out evenly, as they do where there are many
+IMAGES = 8 * PIECE  # pieces that two or four threads can share evenly, as with many images
 
 
-def made_up(folder: Path, n: int) -> Images:
-    """Photos of 256 x 256 pixels: smooth shapes with a little noise, as JPEG files."""
+def synthetic_photos(folder: Path, n: int) -> Images:
+    """Write photos of 256 x 256 pixels, smooth shapes with a little noise, as JPEG files."""
     rng = np.random.default_rng(0)
     names = []
     for i in range(n):
@@ -54,19 +55,19 @@ def made_up(folder: Path, n: int) -> Images:
 
 
 def extraction(images: Images) -> list[Row]:
-    """The whole of extraction against the bare backbone on the same views, in turns."""
+    """Compare the whole extraction with the bare backbone on the same views."""
     settings = make_settings("frozen", {"data.size": SIZE})
     backbone = build_backbone("lite0", size=SIZE)
     card = make_card(settings.network, backbone, ("a", "b"), SIZE, frozen=True, weights="benchmark")
     n, rng = len(images), np.random.default_rng(0)
-    pictures = image_views(images, settings.data, card, True).make(np.arange(n), NAMES, rng)
+    views = image_views(images, settings.data, card, True).make(np.arange(n), NAMES, rng)
     encoder = make_encoder(card, backbone).eval().to(memory_format=torch.channels_last)
-    pixels = encoder.normalise(torch.stack([pictures[name] for name in NAMES], dim=1).flatten(0, 1))
+    pixels = encoder.normalise(torch.stack([views[name] for name in NAMES], dim=1).flatten(0, 1))
     numbers, folder = itertools.count(), tempfile.TemporaryDirectory()
 
     def ours() -> None:
         data = with_values(settings, {"data.cache": f"{folder.name}/{next(numbers)}"}).data
-        extractor.data = data  # an empty cache each time
+        extractor.data = data  # an empty cache every time
         extractor.features(images, NAMES)
 
     def bare(batch: int) -> None:
@@ -87,7 +88,7 @@ def extraction(images: Images) -> list[Row]:
 
 
 def step(rows: int, folder: Path) -> Any:
-    """A training step of DST on a synthetic cache of so many rows (sparse: no disk is filled)."""
+    """Return a training step of DST on a synthetic cache of that many rows (a sparse file, so no disk is filled)."""
     settings = make_settings("frozen", {})
     method = make_method("dst(fixmatch)", "frozen")
     path = folder / f"{rows}.bin"
@@ -125,13 +126,13 @@ def growth() -> list[Row]:
 
 def rows() -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
-        return [*growth(), *extraction(made_up(Path(folder), PICTURES))]
+        return [*growth(), *extraction(synthetic_photos(Path(folder), IMAGES))]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", type=Path, required=True, help="folder that holds ucmerced")
-    parser.add_argument("--images", type=int, default=PICTURES)
+    parser.add_argument("--images", type=int, default=IMAGES)
     options = parser.parse_args()
     everything = Source.parse(options.root / "ucmerced").corpus(check="none").images
     some = np.sort(np.random.default_rng(0).choice(len(everything), options.images, replace=False))

@@ -1,8 +1,9 @@
-"""A step on frozen features: against its matrix products and its optimiser alone, and against three passes.
+"""A step on frozen features against its matrix products and optimiser alone, and against three passes.
 
-Knows nothing of how features are made. Features of 1,280 numbers, psi 1280 -> 512, heads of width 1,024, 100 classes;
-32 labeled and 64 unlabeled samples, weak and strong views of the latter with gradient; against other steps the strong
-view of labeled samples, too, which is the default of the frozen regime and part of the released step.
+Knows nothing of how features are computed. Features of 1,280 numbers, psi 1280 -> 512, heads of width 1,024, 100
+classes; 32 labeled and 64 unlabeled samples, weak and strong views of the latter with gradient. The comparison with
+other steps adds the strong view of labeled samples, which is the default of the frozen regime and part of the released
+step.
 """
 
 from __future__ import annotations
@@ -28,8 +29,10 @@ def linear_layers(module: nn.Module) -> list[nn.Linear]:
 
 
 def products(problem: Problem, labeled: int, unlabeled: int, strong: int = 0) -> Callable[[], None]:
-    """Every matrix product of the step, forward and backward, and a fused SGD step: nothing else can be left out.
-    ``strong``: strong views of labeled samples."""
+    """Return the work that no implementation can avoid: the step's matrix products and a fused SGD step.
+
+    ``strong`` is the number of strong views of labeled samples.
+    """
     psi = linear_layers(problem.net.psi.bottleneck)[0]
     h = linear_layers(problem.net.h)[0]
     linear = [layer for name in ("h_pseudo", "h_worst") for layer in linear_layers(problem.net.parts[name])]
@@ -67,8 +70,10 @@ def products(problem: Problem, labeled: int, unlabeled: int, strong: int = 0) ->
 
 
 def by_hand(problem: Problem, l: Labeled, u: Unlabeled) -> Callable[[], None]:
-    """The same step in a loop of one's own, at best: no engine, nothing watched, and views that go together
-    side by side, so that no head is called twice. What is left above the products is torch's own."""
+    """Return the same step written out at its fastest: no engine, no observers, no head called twice.
+
+    The time beyond the matrix products is torch's own.
+    """
     psi, h, h_pseudo, h_worst = parts(problem)
     sgd = torch.optim.SGD(problem.net.parameters(), lr=0.01, momentum=0.9, nesterov=True, weight_decay=5e-4, fused=True)
     n, m = len(l), len(u)
@@ -130,7 +135,7 @@ def rows() -> list[Row]:
     return [
         times.cost("frozen step / its matrix products and SGD, dst", "lean", "products", 1.9),
         times.gain("reference dst (three passes) / frozen dst", "dst", "three passes", 2.2),
-        # What a step without an engine around it would gain, and one that cost nothing but its products.
+        # The gain of a step without the engine, and of one that costs nothing but its products.
         times.gain("reference dst (three passes) / frozen dst by hand", "by hand", "three passes"),
         times.gain("reference dst (three passes) / matrix products and SGD alone", "products of both", "three passes"),
         times.cost("frozen step / the same by hand, dst", "dst", "by hand"),

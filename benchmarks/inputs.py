@@ -1,6 +1,6 @@
-"""From stored pictures to batches: how long a step waits for its data, decoding, and what 10 million pictures cost.
+"""From stored images to batches: the wait of a step for its data, decoding, and the cost of 10 million images.
 
-Knows nothing of the network but how long it takes.
+Knows nothing of the network, except how long a step takes.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 import PIL.Image
 import torch
 
-from benchmarks.problems import image_problem, pictures
+from benchmarks.problems import image_problem, synthetic_images
 from benchmarks.ratios import CLOCK, Row, take_turns
 from selftrain.data.corpus import Corpus
 from selftrain.data.images import FileImages, find_images
@@ -27,7 +27,7 @@ MANY = 10_000_000
 
 
 def wait_rows() -> list[Row]:
-    """Making a batch / a whole step, where pictures are in memory and no worker helps; at the paper's batch sizes."""
+    """Compare making a batch with a whole step: images in memory, no workers, the paper's batch sizes."""
     problem = image_problem("fixmatch", batch=64, unlabeled_batch=448) if not CLOCK.quick else image_problem("fixmatch")
     shape = "64 + 448" if not CLOCK.quick else "16 + 112"
     step = [0]
@@ -46,10 +46,10 @@ def wait_rows() -> list[Row]:
 
 @contextmanager
 def photo(width: int, height: int) -> Iterator[FileImages]:
-    """A JPEG file as a camera writes them."""
+    """Inside, there is a JPEG file like those of a camera."""
     folder = Path(tempfile.mkdtemp())
     try:
-        pixels = pictures(1, 256)[0].transpose(1, 2, 0)
+        pixels = synthetic_images(1, 256)[0].transpose(1, 2, 0)
         PIL.Image.fromarray(pixels).resize((width, height)).save(folder / "photo.jpg", quality=90)
         yield FileImages(folder, ["photo.jpg"])
     finally:
@@ -57,7 +57,7 @@ def photo(width: int, height: int) -> Iterator[FileImages]:
 
 
 def decode_rows() -> list[Row]:
-    """A crop from a photo of 12 megapixels, decoded as large as the crop wants it or whole."""
+    """Compare a crop from a 12-megapixel photo decoded whole with one decoded only as large as the crop needs."""
     crop = ResizedCrop(224)
     params = crop.draw(1, np.random.default_rng(0))[0]
     with photo(4000, 3000) as images:
@@ -68,13 +68,13 @@ def decode_rows() -> list[Row]:
             },
             CLOCK.rounds(8),
         )
-    return [times.gain("decoding a 12 megapixel photo whole / as a crop at 224 px wants it", "ours", "whole")]
+    return [times.gain("decoding a 12-megapixel photo whole / as a crop at 224 px needs it", "ours", "whole")]
 
 
 def index_rows() -> list[Row]:
-    """What is done once for so many unlabeled pictures, in seconds, and what a step does with them."""
+    """Measure the work done once for 10 million unlabeled images, in seconds, and the work per step."""
     count = MANY if not CLOCK.quick else MANY // 10
-    words = f"{count // 1_000_000} million unlabeled pictures"
+    words = f"{count // 1_000_000} million unlabeled images"
     names = [f"unlabeled/{i:08d}.jpg" for i in range(count)]
     labels = np.full(count, -1)
     labels[:40] = np.arange(40) % 10
@@ -110,7 +110,7 @@ def index_rows() -> list[Row]:
     return [
         Row(f"finding {words} in folders, from 5,000 files", found, kind="s"),
         Row(f"splitting and indexing {words}", indexed, kind="s"),
-        Row(f"shuffling {words}, once a pass", shuffled, kind="s"),
+        Row(f"shuffling {words}, per epoch", shuffled, kind="s"),
         times.cost(f"rows of a step, {words} / 10 thousand", "many", "few"),
     ]
 

@@ -1,8 +1,8 @@
-"""Peak memory of a few steps, each kind of run in a process of its own; a floor runs its passes and nothing else.
+"""Peak memory of a few steps, each kind of run in its own process; a floor runs its passes and nothing else.
 
 Knows nothing of time.
 
-    python -m benchmarks.memory fixmatch         # one run: prints its peak in bytes
+    python -m benchmarks.memory fixmatch         # one run; prints its peak in bytes
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ RUNS = ("floor", "fixmatch", "dst", "dst, strong", "reference fixmatch", "refere
 
 
 def peak(name: str) -> float:
-    """Bytes."""
+    """Return the peak of one run in bytes, measured in a new process."""
     threads = ["-c", f"import torch; torch.set_num_threads(1); from benchmarks.memory import run; run({name!r})"]
     found = subprocess.run([sys.executable, *threads], check=True, stdout=subprocess.PIPE, text=True)
     return float(found.stdout.split()[-1])
 
 
 def run(name: str) -> None:
+    """Take a few steps and print the peak beyond imports, in bytes."""
     import torch
 
     from benchmarks import references

@@ -1,10 +1,10 @@
-"""What watching a run costs: steps with all observers against steps with none, as ratios measured in one run.
+"""The cost of observers: steps with all observers against steps with none, as ratios measured in one run.
 
     python benchmarks/observers.py
 
-The two take turns of ten steps in one process, on the same batches; a turn with observers ends with a reading. The
-ratio is the median over pairs of turns, in CPU time on one thread, which others on the machine blur least. There are
-two problems: DST in the frozen regime, and from random weights on digits.
+Knows nothing of what observers count. The two take turns of ten steps in one process, on the same batches; a turn with
+observers ends with a reading. The ratio is the median over pairs of turns, in CPU time on one thread, which other
+programs disturb least. There are two problems: DST in the frozen regime, and from random weights on digits.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ TURN = 10
 
 
 def turn(corpus: Corpus, watched: bool, **given: Any) -> Callable[[], None]:
-    """Ten steps of DST(FixMatch) on batches made beforehand."""
+    """Return a function that takes ten steps of DST(FixMatch) on prepared batches."""
     settings, method = settle({"data.path": "arrays", "train.steps": 100_000, "train.accelerator": "cpu", **given})
     split = make_split(corpus, labels_per_class=4)
     fabric = make_fabric(settings.train)
@@ -81,7 +81,7 @@ def digits(watched: bool) -> Callable[[], None]:
 
 
 def rows(rounds: int = 40) -> list[dict[str, Any]]:
-    """A line for each problem."""
+    """Return one row per problem."""
     found = []
     threads = torch.get_num_threads()
     torch.set_num_threads(1)

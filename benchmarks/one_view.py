@@ -1,9 +1,9 @@
-"""What the strong views made in feature space are worth, where there is but one feature vector an image.
+"""The value of strong views made in feature space, with only one feature vector per image.
 
     python benchmarks/one_view.py --root DATA [--seeds 3] [--processes 2]
 
-DATA holds the folders cifar10-mini and ucmerced. The features are those of the clean view; each way of making strong
-views is switched off in turn, and on alone.
+Knows nothing of speed: it prints accuracies. DATA holds the folders cifar10-mini and ucmerced. The features are those
+of the clean view; each way of making strong views is switched off in turn, and on alone.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ ROWS: dict[str, tuple[str, dict[str, Any]]] = {
 
 
 def clean_features(root: Path, dataset: str) -> dict[str, np.ndarray]:
-    """One vector an image, the labels of 4 images a class (-1 elsewhere), and the test set."""
+    """Return one vector per image, the labels of 4 images per class (-1 elsewhere), and the test set."""
     settings = make_settings("frozen", {"data.path": str(root / dataset), **FROZEN})
     corpus = Source.parse(root / dataset).corpus(check="header")
     inputs = FrozenInputs(settings, corpus, torch.device("cpu"), Reporter())

@@ -1,4 +1,4 @@
-"""Small things a step does besides its passes: the weight average, FlexMatch's counters, prediction.
+"""Small parts of a step besides its passes (the weight average, FlexMatch's counters), and prediction.
 
 Knows nothing of training.
 """
@@ -10,7 +10,7 @@ from functools import partial
 import torch
 from torch import nn
 
-from benchmarks.problems import image_problem, pictures
+from benchmarks.problems import image_problem, synthetic_images
 from benchmarks.ratios import CLOCK, Row, take_turns
 from benchmarks.references import StateDictAverage
 from selftrain.data.images import ArrayImages
@@ -24,7 +24,7 @@ CPU = torch.device("cpu")
 
 
 def average_rows() -> list[Row]:
-    """Following a network's weights and statistics / one foreach lerp of the same numbers, the tensors at hand."""
+    """Compare the weight average with one foreach lerp of the same numbers, its tensors ready in lists."""
     rows = []
     for name in ("wrn-28-2", "resnet50"):
         module: nn.Module = build_backbone(name, weights="none", size=32)
@@ -41,7 +41,7 @@ def average_rows() -> list[Row]:
 
 
 def counter_rows() -> list[Row]:
-    """FlexMatch's counts, 448 samples at a time, some of them twice; peers count all samples anew at every step."""
+    """Time FlexMatch's counts, 448 samples at a time, some twice; other implementations recount all at every step."""
     generator = torch.Generator().manual_seed(0)
     small, large = LearningStatus(10_000, 10), LearningStatus(10_000_000, 10)
     batches = []
@@ -53,7 +53,7 @@ def counter_rows() -> list[Row]:
         )
     counted = torch.empty(11, dtype=torch.int64)
 
-    def anew() -> None:
+    def recount() -> None:
         large.selected[batches[1][0]] = batches[1][1]
         counted.copy_(torch.bincount(large.selected + 1, minlength=11))
 
@@ -63,19 +63,19 @@ def counter_rows() -> list[Row]:
         warm_up=3,
         repeat=5,
     )
-    slow = take_turns({"large": lambda: large.update(*batches[1]), "anew": anew}, CLOCK.rounds(5, 3))
+    slow = take_turns({"large": lambda: large.update(*batches[1]), "recount": recount}, CLOCK.rounds(5, 3))
     return [
         times.amount("FlexMatch's counters, 10 million samples", "large", 2.0),
         times.cost("FlexMatch's counters, 10 million samples / 10 thousand", "large", "small"),
-        slow.gain("counting all 10 million anew / ours", "large", "anew"),
+        slow.gain("recounting all 10 million / ours", "large", "recount"),
     ]
 
 
 def predict_rows() -> list[Row]:
-    """Classifying pictures in memory / the bare network on their tensors, batches of 256."""
+    """Compare classifying images in memory with the bare network on their tensors, in batches of 256."""
     problem = image_problem("supervised", pool=100)
     model = problem.net.classifier
-    images = ArrayImages(pictures(256, 32))
+    images = ArrayImages(synthetic_images(256, 32))
     x = model.psi.normalise(torch.from_numpy(images.pixels))
 
     def bare() -> None:

@@ -1,4 +1,4 @@
-"""Runs to time: the real engine on synthetic pictures or features, and the floor below it.
+"""Runs to time: the real engine on synthetic images or features, and the floor of a step.
 
 Knows nothing of clocks.
 """
@@ -33,8 +33,8 @@ from selftrain.nn.network import Network, Task
 from selftrain.runs.model import make_card, make_classifier
 
 
-def pictures(n: int, side: int, seed: int = 0) -> np.ndarray:
-    """Smooth random pictures (n, 3, side, side): photographs are smooth, too."""
+def synthetic_images(n: int, side: int, seed: int = 0) -> np.ndarray:
+    """Return random images (n, 3, side, side), smooth as photographs are."""
     noise = np.random.default_rng(seed).integers(0, 256, (n, 3, max(side // 4, 1), max(side // 4, 1)), dtype=np.uint8)
     images: np.ndarray = resize(torch.from_numpy(noise), [side, side]).numpy()
     return images
@@ -42,7 +42,7 @@ def pictures(n: int, side: int, seed: int = 0) -> np.ndarray:
 
 @dataclass
 class Problem:
-    """A run whose steps can be taken one by one, batches made in memory and included."""
+    """A run whose steps can be taken one by one, including making their batches in memory."""
 
     loop: Loop
     stream: Stream
@@ -58,7 +58,7 @@ class Problem:
 def image_problem(
     spelling: str, *, batch: int = 16, unlabeled_batch: int = 112, pool: int = 2000, classes: int = 10, **given: Any
 ) -> Problem:
-    """Training from random weights: WRN-28-2 at 32 px unless said otherwise."""
+    """Return a run from random weights, WRN-28-2 at 32 px by default."""
     regime = given.pop("regime", "scratch")
     backbone = given.pop("network.backbone", "wrn-28-2")
     side = given.pop("data.size", 32)
@@ -70,7 +70,7 @@ def image_problem(
     card = make_card(settings.network, network, tuple(map(str, range(classes))), side)
     classifier = make_classifier(card, network, channels_last=settings.train.channels_last)
     like = card.preprocessing
-    pixels = pictures(pool, side)
+    pixels = synthetic_images(pool, side)
 
     def views(rows: np.ndarray) -> ImageViews:
         kept = ArrayImages(pixels[rows])
@@ -84,7 +84,7 @@ def image_problem(
 def frozen_problem(
     spelling: str, *, batch: int = 32, unlabeled_batch: int = 64, rows: int = 10_000, classes: int = 100, **given: Any
 ) -> Problem:
-    """Training on features of 1,280 numbers: psi 1280 -> 512, heads 1,024 wide."""
+    """Return a run on features of 1,280 numbers: psi 1280 -> 512, heads 1,024 wide."""
     usual = {"train.batch": batch, "train.unlabeled_batch": unlabeled_batch, "train.steps": 10_000}
     settings = make_settings("frozen", {**usual, "network.bottleneck": 512, **given})
     names = ("clean", "weak_1", "weak_2", "strong_1", "strong_2")
@@ -133,26 +133,26 @@ def _problem(
 
 @dataclass(frozen=True)
 class Pass:
-    """What a step feeds a backbone once."""
+    """One forward pass of a step through a backbone."""
 
     backbone: nn.Module
     x: Tensor
     gradient: bool
     of_input: bool
-    """gradient is wanted of what is fed, and of no weight"""
+    """gradient is computed for the input instead of the weights"""
     training: bool
 
 
 def passes_of(problem: Problem) -> list[Pass]:
-    """The passes through any backbone that a step makes, in order."""
+    """Take a step and return its passes through any backbone, in order."""
     found: list[Pass] = []
 
-    def note(module: nn.Module, args: tuple[Tensor, ...]) -> None:
+    def record(module: nn.Module, args: tuple[Tensor, ...]) -> None:
         gradient, x = torch.is_grad_enabled(), args[0]
         found.append(Pass(module, x.detach().clone(), gradient, gradient and x.requires_grad, module.training))
 
     backbones = {id(one.backbone): one.backbone for one in problem.net.modules() if isinstance(one, Encoder)}
-    handles = [backbone.register_forward_pre_hook(note) for backbone in backbones.values()]
+    handles = [backbone.register_forward_pre_hook(record) for backbone in backbones.values()]
     problem.step()
     for handle in handles:
         handle.remove()
@@ -160,7 +160,7 @@ def passes_of(problem: Problem) -> list[Pass]:
 
 
 def floor_of(passes: list[Pass]) -> Callable[[], None]:
-    """Forward and backward of these tensors and nothing else, channels-last as they were."""
+    """Return forward and backward passes of these tensors and nothing else, channels-last as they were."""
 
     def run() -> None:
         outputs = []
@@ -180,13 +180,13 @@ def floor_of(passes: list[Pass]) -> Callable[[], None]:
 
 
 def contiguous(passes: list[Pass]) -> list[Pass]:
-    """The same passes in the other memory layout, through copies."""
+    """Return the same passes in the contiguous memory layout, through copies of the backbones."""
     copies = {one.backbone: copy.deepcopy(one.backbone).to(memory_format=torch.contiguous_format) for one in passes}
     return [replace(one, backbone=copies[one.backbone], x=one.x.contiguous()) for one in passes]
 
 
 def batch_of(problem: Problem, step: int = 0) -> tuple[Labeled, Unlabeled]:
-    """A batch as the reference steps want it: normalised, in memory, contiguous."""
+    """Return a batch for the reference steps: normalised, in memory, contiguous."""
     normalise = problem.net.psi.normalise
     labeled, unlabeled = problem.stream[step]
     return labeled.map(lambda x: normalise(x).contiguous()), unlabeled.map(lambda x: normalise(x).contiguous())

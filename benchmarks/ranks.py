@@ -1,6 +1,6 @@
-"""Two ranks of one thread each / one process with two threads, at the same global batch: wall time of a step.
+"""Two ranks of one thread each against one process with two threads, at the same global batch: wall time of a step.
 
-Knows nothing of how ranks agree. Runs alternate; each is a process group of its own.
+Knows nothing of how ranks exchange tensors. Runs alternate; each is a separate process group.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ STEPS = 4
 
 
 def seconds(ranks: int) -> float:
-    """A step of a process group, as its first rank sees it."""
+    """Return the seconds per step of a new process group, as measured by its first rank."""
     group = ["-m", "torch.distributed.run", "--standalone", f"--nproc_per_node={ranks}"] if ranks > 1 else []
     command = [sys.executable, *group, "-m", "benchmarks.ranks", str(2 // ranks)]
     found = subprocess.run(command, check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
@@ -25,6 +25,7 @@ def seconds(ranks: int) -> float:
 
 
 def run(threads: int) -> None:
+    """Take a few steps as one rank; the first rank prints the seconds per step."""
     import torch
 
     from benchmarks.problems import image_problem

@@ -1,10 +1,10 @@
-"""Ratios of times that hold on a busy machine: competitors take turns in one process, and pairs of turns are compared.
+"""Ratios of times that are reliable on a busy machine: competitors take turns, and pairs of turns are compared.
 
 Knows nothing of what is timed.
 
-A round gives every competitor one turn, in an order drawn anew for each round, so that nobody always comes after the
-same other; the first rounds warm up and are thrown away. The ratio of two competitors is the median over rounds of
-their ratio within a round, so that a slow minute of the machine slows both. The spread is the quartiles of those.
+Each round gives every competitor one turn, in a new random order, so that no competitor always follows the same other
+one. The first rounds are a warm-up and are discarded. The ratio of two competitors is the median over rounds of their
+ratio within a round, because a slow minute of the machine slows both. The spread is the quartiles of those ratios.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import torch
 
 @dataclass
 class Row:
-    """A line of the table. ``ratio`` is a cost (at most the bar), or a gain (``times``: at least the bar)."""
+    """A line of the table. ``ratio`` is a cost (at most the bar) or a gain (at least the bar)."""
 
     name: str
     ratio: float
@@ -65,7 +65,7 @@ HEADING = f"{'':66} {'ratio':>10} {'quartiles':>16} {'bar':>9} {'':6} {'median m
 
 @dataclass
 class Clock:
-    """Wall time on all cores, or the CPU time of this process on one thread, which others on the machine blur less."""
+    """Wall time on all cores, or the CPU time of this process on one thread, which other programs disturb less."""
 
     cpu: bool = False
     quick: bool = False
@@ -87,15 +87,15 @@ class Times:
         self.seconds = dict(seconds)
 
     def cost(self, name: str, ours: str, floor: str, bar: float | None = None) -> Row:
-        """How many times as long ours takes as the least it could."""
+        """Return how many times as long ours takes as its floor."""
         return self._row(name, self.seconds[ours] / self.seconds[floor], ours, bar, "cost")
 
     def gain(self, name: str, ours: str, reference: str, bar: float | None = None) -> Row:
-        """How many times faster ours is."""
+        """Return how many times faster ours is than the reference."""
         return self._row(name, self.seconds[reference] / self.seconds[ours], ours, bar, "gain")
 
     def amount(self, name: str, ours: str, bar: float | None = None) -> Row:
-        """Milliseconds."""
+        """Return the time of ours in milliseconds."""
         return self._row(name, 1e3 * self.seconds[ours], ours, bar, "ms")
 
     def _row(self, name: str, values: np.ndarray, ours: str, bar: float | None, kind: str) -> Row:
@@ -104,16 +104,16 @@ class Times:
 
 
 class Apart:
-    """Work in a process of its own, as other programs run: our advice to the C library does not reach it."""
+    """Work in a separate process, like that of other programs: without our advice to the memory allocator."""
 
     def __init__(self, make: Callable[[], Callable[[], object]]):
-        """``make`` is called there, and gives what is to be timed."""
+        """``make`` is called in that process and returns the work to be timed."""
         processes = multiprocessing.get_context("spawn")
         self.line, theirs = processes.Pipe()
         threads = 1 if CLOCK.cpu else torch.get_num_threads()
         self.process = processes.Process(target=_serve, args=(theirs, make, threads, CLOCK), daemon=True)
         self.process.start()
-        theirs.close()  # so that its death is noticed
+        theirs.close()  # so that recv fails when the process dies
 
     def seconds(self, repeat: int) -> float:
         self.line.send(repeat)
@@ -153,12 +153,12 @@ def take_turns(
     repeat: int = 1,
     threads: int | None = None,
 ) -> Times:
-    """Time each piece of work once a round (``repeat`` calls make a turn)."""
+    """Time each piece of work once per round; a turn is ``repeat`` calls."""
     names, seconds = list(work), {name: np.empty(rounds) for name in work}
     before = torch.get_num_threads()
     torch.set_num_threads(threads or (1 if CLOCK.cpu else before))
     gc.collect()
-    gc.disable()  # a collection would fall on whoever's turn it is
+    gc.disable()  # a collection would be charged to whoever's turn it is
     try:
         for number in range(-warm_up, rounds):
             for name in random.Random(number).sample(names, len(names)):

@@ -1,8 +1,8 @@
-"""Steps with the structure of public implementations, written by us to compare with: not their code, but their work.
+"""Steps with the structure of public implementations, written by us for comparison: not their code, but their work.
 
-Knows nothing of the engine. What they have in common with the public ones: contiguous pictures; gradient through views
-that no loss trains on; numbers fetched from the device at every step (losses, accuracy) for meters; a weight average
-that goes through ``state_dict``. Augmentation is not included: they are given tensors.
+Knows nothing of the engine. Like the public ones, they have contiguous images; gradient through views that no loss
+trains on; numbers fetched from the device at every step (losses, accuracy) for meters; a weight average through
+``state_dict``. Augmentation is not included: they get ready-made tensors.
 """
 
 from __future__ import annotations
@@ -27,8 +27,10 @@ def _contiguous(*modules: nn.Module) -> list[nn.Module]:
 
 
 class StateDictAverage:
-    """A weight average that goes round by state dicts: new averages in a dictionary, all of the model's tensors into
-    the average, and then the averages over them."""
+    """A weight average through state dicts, in three copies.
+
+    New averages go to a dictionary, then all tensors of the model to the average, then the averages over them.
+    """
 
     def __init__(self, model: nn.Module):
         self.model = model
@@ -49,7 +51,7 @@ def _accuracy(logits: Tensor, y: Tensor) -> float:
 
 
 def concatenated_fixmatch(psi: nn.Module, h: nn.Module, l: Labeled, u: Unlabeled) -> Callable[[], None]:
-    """All views in one pass with gradient, a weight average by state dict, losses and masks fetched at every step."""
+    """Return a FixMatch step: all views in one pass with gradient, an average by state dict, meters read every step."""
     psi, h = _contiguous(psi, h)
     model = nn.Sequential(psi, h).train()
     average = StateDictAverage(model)
@@ -85,7 +87,7 @@ class Reverse(torch.autograd.Function):
 
 
 class _Heads(nn.Module):
-    """psi and all three heads: whatever is fed goes through every head, wanted or not."""
+    """psi and all three heads: every input goes through every head, needed or not."""
 
     def __init__(self, psi: nn.Module, h: nn.Module, h_pseudo: nn.Module, h_worst: nn.Module):
         super().__init__()
@@ -113,7 +115,10 @@ def _worst_loss(y_l: Tensor, worst_l: Tensor, y_u: Tensor, worst_u: Tensor) -> T
 
 
 def concatenated_dst(*modules: nn.Module, l: Labeled, u: Unlabeled) -> Callable[[], None]:
-    """As released for training from scratch: all views in one pass with gradient, through all heads; an average."""
+    """Return a DST step as released for training from scratch.
+
+    All views in one pass with gradient, through all heads; a weight average by state dict.
+    """
     model = _Heads(*modules).train()
     average = StateDictAverage(model)
     optimizer = _sgd(model)
@@ -132,8 +137,11 @@ def concatenated_dst(*modules: nn.Module, l: Labeled, u: Unlabeled) -> Callable[
 
 
 def three_pass_dst(*modules: nn.Module, l: Labeled, u: Unlabeled) -> Callable[[], None]:
-    """As released for fine-tuning: strong views of labeled samples, then all weak views, then strong views of unlabeled
-    samples, each with a forward and a backward pass of its own, through all heads; meters read at every step."""
+    """Return a DST step as released for fine-tuning.
+
+    Strong views of labeled samples, all weak views, and strong views of unlabeled samples each get a forward and a
+    backward pass through all heads; meters are read at every step.
+    """
     model = _Heads(*modules).train()
     optimizer = _sgd(model)
     meters: list[float] = []

@@ -1,4 +1,4 @@
-"""What it takes to start: CPU time of ``selftrain --help`` and of imports, each in a process of its own, in turns.
+"""Start-up time: CPU time of ``selftrain --help`` and of imports, each in a new process, in turns.
 
 Knows nothing of torch.
 """

@@ -1,4 +1,4 @@
-"""Measures against values worked out by hand and scikit-learn's, on random and on degenerate counts."""
+"""Measures against values computed by hand and by scikit-learn, on random and on degenerate counts."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_against_scikit_learn(seed: int) -> None:
 )
 def test_degenerate_sets_against_scikit_learn(truth: list[int], guess: list[int], K: int) -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # scikit-learn warns of what is degenerate
+        warnings.simplefilter("ignore")  # scikit-learn warns about degenerate sets
         measures = summarise(confusion_matrix(truth, guess, labels=range(K)))
         assert measures["accuracy"] == pytest.approx(accuracy_score(truth, guess))
         assert measures["mean_per_class"] == pytest.approx(balanced_accuracy_score(truth, guess))
@@ -67,13 +67,13 @@ def test_imbalance_ratio() -> None:
     balanced = np.array([[2, 1, 0], [2, 1, 0], [1, 1, 2]]) * np.array([[4], [4], [3]])
     assert imbalance_ratio(balanced) == pytest.approx((2 / 3 + 2 / 3 + 1 / 4) / (2 / 4))
     assert imbalance_ratio(np.array([[1, 0], [1, 0]])) == math.inf
-    assert imbalance_ratio(np.diag([1, 50])) == pytest.approx(1.0)  # many samples are not many predictions
+    assert imbalance_ratio(np.diag([1, 50])) == pytest.approx(1.0)  # a class with many samples does not count more
     assert imbalance_ratio(np.array([[2, 2], [2, 2]])) == 1.0  # a tie
-    assert imbalance_ratio(np.array([[0, 3], [0, 0]])) == math.inf  # the only class there is, never predicted
+    assert imbalance_ratio(np.array([[0, 3], [0, 0]])) == math.inf  # the only class with samples, never predicted
     assert summarise(np.array([[1, 0], [1, 0]]))["imbalance_ratio"] == math.inf
 
 
-def test_a_class_without_samples_has_no_say() -> None:
+def test_classes_without_samples_are_left_out() -> None:
     measures = summarise(np.array([[3, 1, 0], [0, 0, 0], [0, 0, 4]]))
     assert measures["per_class"] == [0.75, None, 1.0]
     assert measures["mean_per_class"] == pytest.approx(0.875)
@@ -141,7 +141,7 @@ def test_pseudo_labels_by_hand() -> None:
     assert measures["quality"] == pytest.approx(76 / 90)
     assert measures["quantity_per_class"] == [0.8, 0.2, 0.0, None]
     assert measures["quality_per_class"] == [0.9, 0.4, None, None]
-    # the worst fifth of three classes is one: c, of which nothing is kept
+    # the worst fifth of three classes is one class, c, and no label of c is kept
     assert (measures["quantity_worst20_percent"], measures["quality_worst20_percent"]) == (0.0, None)
     assert measures["quality_worst10"] == measures["quality"]  # there are fewer than ten
 
@@ -158,7 +158,7 @@ def test_the_worst_classes_are_those_with_the_fewest_right_labels() -> None:
 
 
 @pytest.mark.parametrize("counts", [[0, 0, 0], []])
-def test_no_pseudo_labels_no_figures(counts: list[int]) -> None:
+def test_without_pseudo_labels_there_are_no_measures(counts: list[int]) -> None:
     measures: dict[str, Any] = pseudo_label_measures(counts, counts, counts)
     assert all(value is None or value == [None] * len(counts) for value in measures.values())
 

@@ -1,4 +1,4 @@
-"""Observers count what they say they count, on one rank and on two, and change nothing that they watch."""
+"""Observers count correctly on one rank and on two, and do not change training."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def test_without_truth_there_is_no_quality() -> None:
         assert row[name] is None
 
 
-def test_means_of_the_losses_and_their_state() -> None:
+def test_mean_losses_and_their_state() -> None:
     meter = LossMeter(CPU)
     for value in (1.0, 3.0):
         meter.on_step(losses([0], [True], labeled=value, worst=-1.0), seen(0))
@@ -86,7 +86,7 @@ def test_churn_by_hand() -> None:
     assert meter.read() == {"pseudo_churn": None}
     meter.on_step(losses([0, 2], [True] * 2), seen(0, 1))  # 1 changed
     meter.on_step(losses([1, -1], [True, False]), seen(1, 2))  # 1 changed again; 2 has no label now
-    meter.on_step(losses([2, 0], [True] * 2), seen(2, 3))  # as when it last had one; and a new one
+    meter.on_step(losses([2, 0], [True] * 2), seen(2, 3))  # 2 is as when it last had a label; 3 is new
     assert meter.read() == {"pseudo_churn": pytest.approx(2 / 4)}
 
 
@@ -152,7 +152,7 @@ def readings(loop: Any) -> dict[str, Any]:
         ("supervised", False, False),
     ],
 )
-def test_what_methods_hand_over(text: str, worst: bool, agreement: bool) -> None:
+def test_heads_are_observed_where_a_method_notes_them(text: str, worst: bool, agreement: bool) -> None:
     loop, stream = watched(text)
     go_on(loop, stream, loop.steps)
     row = readings(loop)
@@ -164,7 +164,7 @@ def test_what_methods_hand_over(text: str, worst: bool, agreement: bool) -> None
 
 
 def test_the_worst_loss_is_that_of_the_paper() -> None:
-    """L_U(h') - L_L(h') of Eq. 7 is what the term of h' is made of in the paper's preset."""
+    """In the paper's preset the term of h' is L_U(h') - L_L(h') of Eq. 7."""
     loop, stream = watched("dst(fixmatch(tau=0.2), preset=paper, eta=0.5, reversal=1)", steps=3)
     go_on(loop, stream, 3)
     row = readings(loop)
@@ -185,13 +185,13 @@ def test_observers_change_nothing(text: str) -> None:
         assert torch.equal(value, state[name]), name
 
 
-def test_their_state_is_complete(tmp_path: Path) -> None:
+def test_a_saved_state_is_complete(tmp_path: Path) -> None:
     loop, stream = watched("dst(fixmatch(tau=0.2))")
     go_on(loop, stream, 3)
     torch.save(loop.state_dict(), tmp_path / "state.pt")
     go_on(loop, stream, 3)
     other, stream = watched("dst(fixmatch(tau=0.2))")
-    go_on(other, stream, 2)  # whatever was there before
+    go_on(other, stream, 2)  # a state that loading must replace
     other.load_state_dict(torch.load(tmp_path / "state.pt", weights_only=True))
     go_on(other, stream, 3)
     assert readings(other) == readings(loop)
@@ -202,26 +202,26 @@ def test_no_host_sync_in_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
     go_on(loop, stream, 1)
 
     def forbidden(*args: Any) -> Any:
-        raise AssertionError("a value was asked for")
+        raise AssertionError("a value was fetched from the device")
 
     made = losses([0, 1], [True, False])._replace(
         notes={"h_worst": torch.eye(10)[:2], "L_worst": torch.tensor(1.0), "h_pseudo": torch.eye(10)[:2]}
     )
     for name in ("item", "tolist", "__bool__", "__float__", "__int__", "cpu", "numpy"):
         monkeypatch.setattr(torch.Tensor, name, forbidden)
-    for _ in range(20):  # enough for what was set aside to be counted
+    for _ in range(20):  # enough for the queued steps to be counted
         for observer in loop.observers:
             observer.on_step(made, seen(0, 1))
 
 
 def test_two_ranks_see_what_one_sees(tmp_path: Path) -> None:
-    """The same batch on one rank and shared by two: the same counts, and a state that either can go on from."""
+    """The same batch on one rank and shared by two gives the same counts, and a state that either can load."""
     out = tmp_path / "found.json"
     done = subprocess.run(
         [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2", "-m",
          "tests.engine.two_ranks", str(out)],
         cwd=ROOT, env={**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"},
-        capture_output=True, text=True, check=False,
+        capture_output=True, text=True, check=False, timeout=300,
     )  # fmt: skip
     assert out.exists(), done.stderr[-3000:]
     from tests.engine.two_ranks import watch
@@ -244,7 +244,7 @@ def test_evaluation_restores_every_modules_mode() -> None:
 def test_confusion_matrix_counts_by_true_class() -> None:
     model = nn.Identity()
     logits = torch.eye(3)[[0, 1, 1, 2, 0]]
-    truth = np.array([0, 1, 2, 2, -1])  # the last one is nobody's
+    truth = np.array([0, 1, 2, 2, -1])  # the last one is unknown
     matrix = confusion_matrix(model, [logits[:3], logits[3:]], truth, 3, CPU)
     assert matrix.tolist() == [[1, 0, 0], [0, 1, 0], [0, 1, 1]]
 
@@ -259,7 +259,7 @@ def test_confidences_are_counted_in_their_bins() -> None:
     assert bins[:, 1].sum() == pytest.approx(0.5 + 0.61 + 14 / 15 + 1, abs=1e-6)
 
 
-def test_answers() -> None:
+def test_predictions_and_runners_up() -> None:
     p = torch.tensor([[0.2, 0.5, 0.3], [0.5, 0.5, 0.0], [1.0, 0.0, 0.0]])
     said = answers(nn.Identity(), [p[:2].log(), p[2:].log()], CPU)
     assert said["predicted"].tolist() == [1, 0, 0]
@@ -271,6 +271,6 @@ def test_answers() -> None:
     assert (both["a"].tolist(), both["b"].tolist()) == ([1, 0, 0], [0, 2, 1])
 
 
-def test_observers_keep_their_protocol() -> None:
+def test_observers_implement_the_protocol() -> None:
     watching: list[Observer] = make_observers(torch.zeros(5, dtype=torch.int64), 3, CPU)
     assert len({type(observer) for observer in watching}) == len(watching)

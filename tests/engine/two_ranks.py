@@ -1,4 +1,4 @@
-"""What each of two ranks does: observers watch its half of every batch. Run by ``test_observers.py``."""
+"""Run by ``test_observers.py`` on each of two ranks: observers see half of every batch."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from selftrain.methods.functional import PseudoLabels
 
 
 def watch(mine: slice, file: Path) -> list[dict[str, Any]]:
-    """Readings of two stretches of steps, the second one interrupted, saved by the first rank and taken up by all."""
+    """Return two readings after 12 steps each; halfway, the first rank saves the state and all ranks load it."""
     rng = np.random.default_rng(0)
     truth = torch.from_numpy(rng.integers(-1, 4, 50))
     watching = make_observers(truth, 4, torch.device("cpu"))
@@ -61,4 +61,4 @@ if __name__ == "__main__":
     torch.set_num_threads(1)
     main(Path(sys.argv[1]))
     sys.stdout.flush()
-    os._exit(0)  # neither rank waits for the other's clean-up
+    os._exit(0)  # so that neither rank waits for the other's clean-up
