@@ -34,6 +34,7 @@ def test_names_are_quoted_and_joined() -> None:
     assert quoted(["a"]) == "“a”"
     assert quoted(["a", "b"]) == "“a” and “b”"
     assert quoted(["a", "b", "c"]) == "“a”, “b” and “c”"
+    assert quoted(list("abcde")) == "“a”, “b”, “c”, “d” and “e”"
     assert quoted(list("abcdef")) == "“a”, “b”, “c”, “d” and 2 more"
 
 

@@ -39,6 +39,8 @@ class Remedy:
 
 def quoted(names: Sequence[str], most: int = 4) -> str:
     """Return ``“a”, “b” and “c”``, or ``“a”, “b” and 9 more``."""
+    if len(names) <= most + 1:  # "1 more" would take as much room as the name
+        most = len(names)
     shown = [f"“{name}”" for name in names[:most]]
     if len(names) > most:
         shown.append(f"{len(names) - most} more")
@@ -73,7 +75,8 @@ def _remedy(run: RunData) -> Remedy:
             "Debiased self-training (DST) keeps the head that makes the pseudo labels from learning from them.",
             f'selftrain train … --method "dst({run.method})"',
         )
-    return Remedy("Label a few more images of these classes; start with those under “likely mistakes”.")
+    start = " Start with those under “likely mistakes”." if run.has_pool_predictions else ""
+    return Remedy(f"Label a few more images of these classes.{start}")
 
 
 def _unfinished(run: RunData, _: Sequence[RunData]) -> Iterator[Advice]:
@@ -215,11 +218,12 @@ def _heads_disagree(run: RunData, _: Sequence[RunData]) -> Iterator[Advice]:
 def _few_labels(run: RunData, _: Sequence[RunData]) -> Iterator[Advice]:
     labels, accuracy = run.labels_per_class, run.value("accuracy")
     if labels is not None and labels < 10 and (accuracy is None or accuracy < 0.9):
+        which = "some of the images under “likely mistakes”" if run.has_pool_predictions else "some more images"
         yield Advice(
             1,
             "A few more labels go a long way",
-            f"There {'is 1 label' if labels == 1 else f'are {labels:.3g} labels'} per class. Label some of the images "
-            "under “likely mistakes”, the weakest classes first, and train again.",
+            f"There {'is 1 label' if labels == 1 else f'are {labels:.3g} labels'} per class. Label {which}, the "
+            "weakest classes first, and train again.",
         )
 
 

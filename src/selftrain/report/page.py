@@ -51,7 +51,7 @@ def render(runs: Sequence[RunData]) -> str:
 
 def _with_missing_parts(sections: Sequence[Section]) -> list[Section]:
     """Return the sections that have something to show; the notes of all others become one section before the last."""
-    missing = Section("missing", "Not shown", "What these runs cannot show")
+    missing = Section("missing", "Not shown", "What cannot be shown")
     shown = []
     for section in sections:
         if section.empty:

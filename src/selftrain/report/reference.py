@@ -26,7 +26,7 @@ def baseline_of(run: RunData, others: Sequence[RunData]) -> Baseline | None:
     if run.reference and isinstance(run.reference.get("labels_only"), Mapping):
         per_class = run.reference["labels_only"].get("per_class")
         if isinstance(per_class, list) and len(per_class) == len(run.classes):
-            return Baseline(per_class, "labels only (same split and backbone)")
+            return Baseline(per_class, "labels only")
     for other in others:
         if other.per_class is not None and _fits(other, run):
             return Baseline(other.per_class, f"the run “{other.name}”")

@@ -153,6 +153,11 @@ class RunData:
         """The share of each class among the predictions on the unlabeled images."""
         return _share(self._per_class("pool_predicted"))
 
+    @property
+    def has_pool_predictions(self) -> bool:
+        """Whether the predictions on the unlabeled images were stored."""
+        return "pool_predicted" in self.outputs
+
     @cached_property
     def confusion(self) -> list[tuple[int, int, int]] | None:
         """(true, predicted, count) of every pair of classes that occurs."""

@@ -9,10 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from selftrain.report.charts import percent, ratio
-from selftrain.report.charts.formats import Format
+from selftrain.report.charts.formats import Format, short_duration
 from selftrain.report.run_data import RunData
 from selftrain.report.section import only
-from selftrain.text import duration, plural
+from selftrain.text import plural
 
 EVALUATED_ON = {"test": "test images", "validation": "held-out images"}
 
@@ -79,10 +79,10 @@ def summary(runs: Sequence[RunData]) -> list[SummaryRow]:
         row("Imbalance ratio", "most against least predicted class", "imbalance_ratio", ratio),
         row("Pseudo labels used", "share of unlabeled images, at the end", "pseudo_label_quantity", percent),
         row("Pseudo labels correct", "share of the used ones", "pseudo_label_quality", percent),
-        row("Calibration error", "mean gap between confidence and accuracy", "ece", percent),
+        row("Calibration error", "gap between confidence and accuracy", "ece", percent),
         SummaryRow("Cross-validated accuracy", "on the labels, each part held out in turn", crossed),
         SummaryRow("Vanishing classes", "rarely or never predicted", vanishing),
-        row("Training time", "", "seconds", duration),
+        row("Training time", "", "seconds", short_duration),
     ]
     return [row for row in rows if any(cell != "–" for cell in row.cells)]
 

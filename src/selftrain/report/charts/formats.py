@@ -33,6 +33,13 @@ def count(value: float) -> str:
     return f"{value:,.0f}"
 
 
+def short_duration(seconds: float) -> str:
+    """Return a duration for a narrow column: ``40 s``, ``2.5 min`` or ``1.2 h``."""
+    if seconds < 90:
+        return f"{seconds:.0f} s"
+    return f"{seconds / 60:.1f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"
+
+
 def brief(value: float, form: Format) -> str:
     """Return a number of at most six characters: a phone has no room for more at the end of a curve."""
     text = form(value).removesuffix("%")

@@ -20,9 +20,9 @@ def bias(runs: Sequence[RunData]) -> Section:
         if training is not None and baseline is not None and not run.labels_only:
             _parts(section, i, run, [None if v is None else 1 - v for v in baseline.per_class], training)
     if section.blocks:
-        section.text = (
-            "Data bias is the error that comes from having few labels instead of all of them. Training bias is the "
-            "error that pseudo labels add, or remove. Bars show error, so lower is better."
+        data_bias = "Data bias is the error that comes from having few labels instead of all of them. "
+        section.text = (data_bias if any(_data_bias(run)[0] for run in runs) else "") + (
+            "Training bias is the error that pseudo labels add or remove. Bars show error, so lower is better."
         )
     elif any(run.per_class for run in runs) and not all(run.labels_only for run in runs):
         section.note(
@@ -44,7 +44,7 @@ def _parts(section: Section, i: int, run: RunData, errors: PerClass, training: P
         f"added {100 * added / K:.1f}."
     )
     if base is None:
-        caption += " The share of data bias in the rest is unknown, because not all images have a known class."
+        caption += " Data bias is not shown, because there is no run with all labels to compare with."
     first = data if data is not None else errors
     chart = stacked_chart(
         f"{run.name}: error of each class, split into data bias and training bias. {caption}",

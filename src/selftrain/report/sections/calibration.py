@@ -20,7 +20,7 @@ def calibration(runs: Sequence[RunData]) -> Section:
     series = [Series(i, run.name, found) for i, (run, found) in enumerate(zip(runs, bins, strict=True)) if found]
     if not series:
         if any(run.per_class for run in runs):
-            section.note("These runs did not store confidences (older versions did not).")
+            section.note("Confidences were not stored (older versions did not store them).")
         return section
     errors = "; ".join(f"{run.name}: {percent(e)}" for run in runs if (e := run.value("ece")) is not None)
     label = f"Accuracy over confidence. Expected calibration error: {errors}."

@@ -31,7 +31,7 @@ def classes(runs: Sequence[RunData]) -> Section:
         shared = next((baseline for baseline in baselines.values() if baseline), None)
         section.blocks.append(_class_table(names, scored, shared))
     if len(findings) == 1:
-        section.title = findings[0]
+        section.title = findings[0].removesuffix(".")
     elif findings:
         section.title = "Which classes gain from self-training, and which fall behind"
         section.text = " ".join(findings)

@@ -24,7 +24,7 @@ def confusion(runs: Sequence[RunData]) -> Section:
                 true, predicted, *_ = matrix.pairs[0]
                 section.title = f"The most frequent mistake: “{true}” classified as “{predicted}”"
     if not section.blocks and any(run.per_class for run in runs):
-        section.note("These runs did not store a confusion matrix (older versions did not).")
+        section.note("No confusion matrix was stored (older versions did not store one).")
     return section
 
 

@@ -23,11 +23,15 @@ def examples(runs: Sequence[RunData]) -> Section:
             caption = "The misclassified test images with the highest confidence. Wrong labels show up here as well."
             section.blocks.append(Gallery(f"{run.name}: confident mistakes", caption, i, found.confident))
         if found.likely:
-            caption = "Good candidates to label next: the heads disagree, or the model is least confident."
+            caption = "Good candidates to label next: " + (
+                "first images on which the heads disagree, then those with the lowest confidence."
+                if "pool_pseudo" in run.outputs
+                else "the images with the lowest confidence."
+            )
             if found.likely_right is not None:
                 caption += f" The true classes are known here: {percent(found.likely_right)} of these are mistakes."
             title = f"{run.name}: likely mistakes among the unlabeled images"
             section.blocks.append(Gallery(title, caption, i, found.likely))
     if not section.blocks and any(not run.outputs for run in runs):
-        section.note("These runs did not store their predictions per image (older versions did not).")
+        section.note("Predictions per image were not stored (older versions did not store them).")
     return section

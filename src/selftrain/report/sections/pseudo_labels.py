@@ -49,17 +49,17 @@ def pseudo_labels(runs: Sequence[RunData]) -> Section:
         Axis(low=0.0),
     )
     findings = [_finding(run) for run in runs if run.value("pseudo_label_quantity") is not None]
-    if only(runs) and findings:
-        section.title = findings[0]
-    else:
-        section.text = " ".join(findings)
+    if only(runs):
+        section.title = f"At the end of training, {findings[0]}" if findings else section.title
+    elif findings:
+        section.text = f"At the end of training, {'; '.join(findings)}."
     return section
 
 
 def _finding(run: RunData) -> str:
     quantity, quality = run.value("pseudo_label_quantity"), run.value("pseudo_label_quality")
-    correct = f", and {percent(quality)} of those labels are correct" if quality is not None else ""
-    return f"At the end, {run.name} uses {percent(quantity)} of the unlabeled images{correct}."
+    correct = f", {percent(quality)} of them correctly labeled" if quality is not None else ""
+    return f"{run.name} uses {percent(quantity)} of the unlabeled images{correct}"
 
 
 def _worst_quality(run: RunData) -> Curve:

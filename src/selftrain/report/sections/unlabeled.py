@@ -31,7 +31,7 @@ def unlabeled(runs: Sequence[RunData]) -> Section:
             "the unlabeled ones, the two shares should be similar. A class whose share falls towards zero is vanishing."
         )
     elif any(not run.outputs for run in runs):
-        section.note("These runs did not store their predictions on the unlabeled images (older versions did not).")
+        section.note("Predictions on the unlabeled images were not stored (older versions did not store them).")
     return section
 
 
