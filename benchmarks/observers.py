@@ -30,7 +30,7 @@ from selftrain.engine.optim import make_optimizers
 from selftrain.engine.runtime import make_fabric
 from selftrain.nn.network import Network, Task
 from selftrain.runs.network_inputs import make_inputs
-from selftrain.runs.trainer import settle
+from selftrain.runs.resolve import resolve
 
 BAR = 1.03
 TURN = 10
@@ -38,7 +38,7 @@ TURN = 10
 
 def turn(corpus: Corpus, watched: bool, **given: Any) -> Callable[[], None]:
     """Return a function that takes ten steps of DST(FixMatch) on prepared batches."""
-    settings, method = settle({"data.path": "arrays", "train.steps": 100_000, "train.accelerator": "cpu", **given})
+    settings, method = resolve({"data.path": "arrays", "train.steps": 100_000, "train.accelerator": "cpu", **given})
     split = make_split(corpus, labels_per_class=4)
     fabric = make_fabric(settings.train)
     inputs = make_inputs(settings, corpus, fabric.device, Reporter(quiet=True))

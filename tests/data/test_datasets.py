@@ -29,7 +29,7 @@ from selftrain.data.sources.named import DATASETS
 from selftrain.data.sources.readers import StlBinary, TorchVision
 from selftrain.data.split import make_split
 from selftrain.errors import UserError
-from selftrain.runs.trainer import settle
+from selftrain.runs.resolve import resolve
 from tests.data.test_download import Server, server
 
 __all__ = ["server"]  # a fixture
@@ -509,20 +509,20 @@ def test_the_table_says_what_the_paper_says() -> None:
 
 
 def test_defaults_come_from_the_dataset() -> None:
-    settings, _ = settle({"data.path": "cifar100"})
+    settings, _ = resolve({"data.path": "cifar100"})
     assert (settings.regime, settings.network.backbone) == ("scratch", "wrn-28-8")
     assert settings.optim.weight_decay == 0.001
-    settings, _ = settle({"data.path": "cifar100", "network.backbone": "wrn-28-2", "optim.weight_decay": 0.0})
+    settings, _ = resolve({"data.path": "cifar100", "network.backbone": "wrn-28-2", "optim.weight_decay": 0.0})
     assert (settings.network.backbone, settings.optim.weight_decay) == ("wrn-28-2", 0.0)
-    settings, _ = settle({"data.path": "cifar10", "regime": "finetune"})
+    settings, _ = resolve({"data.path": "cifar10", "regime": "finetune"})
     assert (settings.network.backbone, settings.data.crop) == ("resnet50.tv_in1k", "pad")
-    settings, _ = settle({"data.path": "pets", "regime": "finetune"})
+    settings, _ = resolve({"data.path": "pets", "regime": "finetune"})
     assert (settings.network.backbone, settings.data.crop, settings.data.size) == ("resnet50.tv_in1k", "resized", None)
-    settings, _ = settle({"data.path": "pets", "regime": "frozen"})
+    settings, _ = resolve({"data.path": "pets", "regime": "frozen"})
     assert (settings.network.backbone, settings.data.size) == ("lite0", 128)
-    assert settle({"data.path": "stl10"})[0].network.backbone == "wrn-37-2"
-    assert settle({"data.path": "/some/cifar10"})[0].network.backbone == "lite0"
-    assert settle({"data.path": "food101"})[0].regime in ("frozen", "finetune")
+    assert resolve({"data.path": "stl10"})[0].network.backbone == "wrn-37-2"
+    assert resolve({"data.path": "/some/cifar10"})[0].network.backbone == "lite0"
+    assert resolve({"data.path": "food101"})[0].regime in ("frozen", "finetune")
 
 
 def test_the_list(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 import selftrain
-import selftrain.runs.trainer
+import selftrain.runs.fit
 from selftrain.console import Reporter
 from selftrain.data.images import Images, JoinedImages, fingerprint
 from selftrain.data.source import Source
@@ -326,7 +326,7 @@ def test_a_run_on_shards_resumes_exactly(tmp_path: Path, monkeypatch: pytest.Mon
         raise InterruptedError
 
     with monkeypatch.context() as patch:
-        patch.setattr(selftrain.runs.trainer, "save_checkpoint", save_and_stop)
+        patch.setattr(selftrain.runs.fit, "save_checkpoint", save_and_stop)
         with pytest.raises(InterruptedError):
             run(data, tmp_path / "stopped", pattern, settings=settings)
     resumed = run(data, tmp_path / "stopped", pattern, settings=settings, resume=True)

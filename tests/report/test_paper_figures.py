@@ -22,7 +22,7 @@ from selftrain.report.paper_figures.curves import mean_curve
 from selftrain.report.paper_figures.hyperplanes import Line, solve
 from selftrain.report.paper_figures.pick import pick
 from selftrain.report.run_data import RunData, read_run
-from selftrain.runs.trainer import settle
+from selftrain.runs.resolve import resolve
 from tests.report.made import make_run
 
 NEED_RUNS = [name for name, figure in FIGURES.items() if figure.needs]
@@ -36,7 +36,7 @@ def bench_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for cell in cells_of(BENCHES[f"figure/{name}"], 1):
             folder = cell.folder(out)
             if not folder.exists():
-                settings, method = settle({"method": cell.row.method, **cell.settings, "data.path": cell.dataset})
+                settings, method = resolve({"method": cell.row.method, **cell.settings, "data.path": cell.dataset})
                 kind = "dst(fixmatch)" if method.name == "dst" else method.name
                 made = make_run(folder, kind, data=f"/nowhere/{cell.dataset}", config=dump_settings(settings))
                 labels = settings.data.labels_per_class or 0
@@ -70,7 +70,7 @@ def test_each_figure_is_drawn_from_the_runs_of_its_bench(
 
 def test_other_runs_are_found_by_their_method_and_the_settings_of_the_row(tmp_path: Path) -> None:
     for method in ("fixmatch", "dst(fixmatch)", "supervised"):
-        settings, _ = settle({"method": method, "regime": "scratch", "data.path": "x", "data.labels_per_class": 7})
+        settings, _ = resolve({"method": method, "regime": "scratch", "data.path": "x", "data.labels_per_class": 7})
         make_run(tmp_path / method.strip("()"), method, data="/nowhere/mine", config=dump_settings(settings))
     runs = [read_run(folder) for folder in sorted(tmp_path.iterdir())]
     assert list(pick("algorithm", FIGURES["algorithm"], runs)["mine"]) == ["labels only", "FixMatch", "DST(FixMatch)"]

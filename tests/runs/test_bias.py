@@ -17,7 +17,6 @@ from selftrain.data.split import Split, fold_splits, load_split, make_split, wit
 from selftrain.errors import UserError
 from selftrain.methods import FixMatch
 from selftrain.runs import bias
-from selftrain.runs import trainer as training
 from tests.folders import layout_1, layout_2, layout_3
 
 QUICK = {"train.batch": 6, "train.unlabeled_batch": 8, "data.workers": 0, "train.eval_every": 4}
@@ -71,13 +70,13 @@ def test_references_are_reused_and_resumed(run: selftrain.Run, tmp_path: Path, m
     first = json.loads((folder / "reference.json").read_text())
     (folder / "reference.json").unlink()
     trained: list[str] = []
-    train = training.train
+    fit = bias.fit
 
     def counted(*args: Any, **options: Any) -> Any:
-        trained.append(options["out"].name)
-        return train(*args, **options)
+        trained.append(options["folder"].name)
+        return fit(*args, **options)
 
-    monkeypatch.setattr(training, "train", counted)
+    monkeypatch.setattr(bias, "fit", counted)
     assert bias.decompose(folder) == first
     assert trained == []
     (folder / "reference.json").unlink()
@@ -98,7 +97,7 @@ def test_where_not_all_is_known(tmp_path: Path) -> None:
 def test_where_nothing_is_known_it_says_so(tmp_path: Path) -> None:
     data, labels = layout_3(tmp_path / "data")
     run = quick(data, tmp_path / "run", labels=labels, steps=4)
-    with pytest.raises(UserError, match=r"labels that training has not seen.*--test DIR"):
+    with pytest.raises(UserError, match=r"labels that training has not seen.*`test`"):
         bias.decompose(run.folder)
     assert not (run.folder / "reference").exists()
     (run.folder / "results.json").unlink()
@@ -115,7 +114,7 @@ def test_arrays_are_given_again(tmp_path: Path) -> None:
     run = quick(some, tmp_path / "run", test=(x, y), method=FixMatch(tau=0.5), steps=3)
     with pytest.raises(UserError, match="trained on arrays"):
         bias.decompose(run.folder)
-    with pytest.raises(UserError, match=r"give them again, as test="):
+    with pytest.raises(UserError, match=r"Give them again: test="):
         bias.decompose(run.folder, data=some)
     found = bias.decompose(run.folder, data=some, test=(x, y))
     assert len(found["training_bias"]) == 2

@@ -46,8 +46,8 @@ def test_without_an_evaluated_set_pseudo_labels_tell() -> None:
 @pytest.mark.parametrize(
     ("method", "said"),
     [
-        ("fixmatch", "train with DST (--method 'dst(fixmatch)'), lower the threshold (--set method.tau=0.75) or label"),
-        ("dst(fixmatch(tau=0.6))", "lower the threshold (--set method.base.tau=0.5) or label more images of it"),
+        ("fixmatch", 'train with DST (`method="dst(fixmatch)"`), lower the threshold (`method.tau=0.75`) or label'),
+        ("dst(fixmatch(tau=0.6))", "lower the threshold (`method.base.tau=0.5`) or label more images of it"),
         ("dst(mean_teacher)", "label more images of it"),
         ("supervised", "label more images of it"),
     ],

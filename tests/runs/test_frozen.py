@@ -63,8 +63,8 @@ def test_pictures_of_a_scale_the_backbone_does_not_know_are_remarked_on(
     for side, remarked in ((32, True), (64, False)):
         frozen(data, tmp_path / f"{side}", labels_per_class=2, size=side, steps=2, quiet=False)
         said = " ".join(capsys.readouterr().err.split())
-        assert ("lite0 has learnt from pictures of 224 px" in said) is remarked
-        assert ("Try --size 112 to 224." in said) is remarked
+        assert ("lite0 was trained on images of 224 px" in said) is remarked
+        assert ("Try 112 to 224." in said) is remarked
 
 
 def test_a_jpeg_is_predicted_as_its_pixels_are(tmp_path: Path, data: Path) -> None:
@@ -189,7 +189,7 @@ def test_a_backbone_left_out_is_fetched_and_checked(tmp_path: Path, data: Path) 
     assert np.array_equal(run.predict(data / "test").probabilities, whole.predict(data / "test").probabilities)
     card = run.folder / "model" / "model.json"
     card.write_text(card.read_text().replace('"weights": "', '"weights": "0'))
-    with pytest.raises(UserError, match="not those this model was trained on"):
+    with pytest.raises(UserError, match="not the weights that this model was trained on"):
         selftrain.Run(run.folder).predict(data / "test")
 
 
@@ -293,7 +293,7 @@ def test_test_pictures_may_go_once_their_features_are_there(tmp_path: Path, data
 
 def test_features_want_something_below_the_heads_that_learns(tmp_path: Path) -> None:
     x, y = np.zeros((40, 6)), np.where(np.arange(40) < 6, np.arange(40) % 2, -1)
-    with pytest.raises(UserError, match=r"network\.bottleneck=0: with a frozen backbone psi is the bottleneck"):
+    with pytest.raises(UserError, match=r"network\.bottleneck=0: with a frozen backbone, psi is the bottleneck"):
         selftrain.train((x, y), settings={"network.bottleneck": 0}, out=tmp_path / "run", quiet=True)
     assert not (tmp_path / "run").exists()
 
@@ -302,8 +302,8 @@ def test_features_that_do_not_fit_together(tmp_path: Path) -> None:
     x, y = np.zeros((40, 6)), np.where(np.arange(40) < 6, np.arange(40) % 2, -1)
     for options, words in (
         ({"test": (np.zeros((4, 5)), np.arange(4) % 2)}, "`test`: its rows have 5 numbers, the training rows have 6"),
-        ({"backbone": "lite0"}, "backbone 'lite0': these arrays are features already"),
-        ({"regime": "finetune"}, "--regime finetune: features train in the frozen regime only"),
+        ({"backbone": "lite0"}, "`backbone` 'lite0': these arrays are features already"),
+        ({"regime": "finetune"}, '`regime="finetune"`: features train in the frozen regime only'),
     ):
         with pytest.raises(UserError, match=words):
             selftrain.train((x, y), out=tmp_path / "run", quiet=True, **options)  # type: ignore[arg-type]
@@ -344,7 +344,7 @@ def test_flat_arrays_are_features(tmp_path: Path) -> None:
     assert run.results["backbone"] == "features"
     assert run.evaluate((x, y)) == run.evaluate(x, y)
     for labels in (None, tmp_path / "labels.csv"):
-        with pytest.raises(UserError, match=r"run was trained on features, not on pictures.*6 numbers a row"):
+        with pytest.raises(UserError, match=r"run was trained on features, not on images.*6 numbers per row"):
             run.evaluate(tmp_path, labels)
     np.save(tmp_path / "x.npy", x)
     assert np.array_equal(run.predict(tmp_path / "x.npy").probabilities, run.predict(x).probabilities)

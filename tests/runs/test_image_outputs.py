@@ -13,7 +13,7 @@ import pytest
 
 import selftrain
 import selftrain.runs.image_outputs
-import selftrain.runs.trainer
+import selftrain.runs.training
 from selftrain.engine import loggers
 from selftrain.errors import UserError
 from tests.folders import CLASSES, fill, layout_2, layout_3
@@ -132,14 +132,14 @@ def test_all_labeled(tmp_path: Path) -> None:
 
 def test_a_dying_class_is_said_once(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     counts = iter([[4, 4, 4], [6, 6, 0], [6, 6, 0]])
-    evaluate = selftrain.runs.trainer._Training.evaluate
+    evaluate = selftrain.runs.training.Training.evaluate
     monkeypatch.setattr(
-        selftrain.runs.trainer._Training, "evaluate", lambda *args: evaluate(*args) | {"predicted": next(counts)}
+        selftrain.runs.training.Training, "evaluate", lambda *args: evaluate(*args) | {"predicted": next(counts)}
     )
     run = quick(data, tmp_path / "run", labels_per_class=2, method="fixmatch", steps=12)
     assert [row["alarms"] for row in run.metrics] == [[], ["cat"], []]
     log = (run.folder / "log.txt").read_text()
-    assert log.count("warning: step 8: class 'cat' is not predicted any more. Train with DST") == 1
+    assert log.count("warning: step 8: class 'cat' is no longer predicted. Train with DST") == 1
     monkeypatch.undo()
     again = quick(data, tmp_path / "run", labels_per_class=2, method="fixmatch", steps=12, resume=True)
     assert [row["alarms"] for row in again.metrics] == [[], ["cat"], []]
@@ -218,7 +218,7 @@ def test_a_last_line_cut_short(data: Path, tmp_path: Path) -> None:
     file.write_text(f"{first}\n{second[:20]}")
     assert [row["step"] for row in run.metrics] == [4]
     file.write_text(f"{first[:20]}\n{second}\n")
-    with pytest.raises(UserError, match=r"metrics\.jsonl, line 1: not JSON"):
+    with pytest.raises(UserError, match=r"metrics\.jsonl, line 1: not a row of metrics"):
         _ = run.metrics
 
 

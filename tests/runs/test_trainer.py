@@ -14,7 +14,7 @@ import torch
 import yaml
 
 import selftrain
-import selftrain.runs.trainer
+import selftrain.runs.problem
 from selftrain.data.corpus import Corpus
 from selftrain.data.source import Source
 from selftrain.data.split import make_split
@@ -119,7 +119,7 @@ def test_hidden_labels_change_no_trained_weight(tmp_path: Path, monkeypatch: pyt
         labels = corpus.labels.copy()
         labels[hidden] = np.random.default_rng(0).permutation(labels[hidden])
         corpus = replace(corpus, labels=labels, truth=labels)
-        monkeypatch.setattr(selftrain.runs.trainer, "make_split", lambda *_, **__: split)
+        monkeypatch.setattr(selftrain.runs.problem, "make_split", lambda *_, **__: split)
         return corpus
 
     monkeypatch.setattr(Source, "corpus", with_other_truth)

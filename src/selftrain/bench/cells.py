@@ -20,7 +20,8 @@ from selftrain.data.source import Source
 from selftrain.errors import UserError
 from selftrain.methods import spell_method
 from selftrain.runs.layout import Results, RunLayout
-from selftrain.runs.trainer import settle, train
+from selftrain.runs.resolve import resolve
+from selftrain.runs.trainer import train
 
 ATTEMPTS = 3
 """how often a cell is tried if its process dies, or if it ends in an error that a retry might avoid"""
@@ -37,7 +38,7 @@ class Cell:
 
     def folder(self, out: Path) -> Path:
         """Return the run folder; its name changes with every setting of the run, defaults included."""
-        settings, method = settle({"method": self.row.method, **self.settings})
+        settings, method = resolve({"method": self.row.method, **self.settings})
         key = json.dumps(asdict(settings), sort_keys=True)
         word = "-".join(re.findall(r"\w+", spell_method(method, settings.regime)))[:40]
         digest = hashlib.sha256(key.encode()).hexdigest()[:10]

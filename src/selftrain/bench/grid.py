@@ -16,7 +16,7 @@ from selftrain.console import Reporter
 from selftrain.errors import UserError
 from selftrain.runs.folder import check_place, make_folder
 from selftrain.runs.layout import Results, RunLayout
-from selftrain.runs.trainer import settle
+from selftrain.runs.resolve import resolve
 from selftrain.text import duration
 
 Executor = Callable[[Sequence[Cell], Path | None, Path, Reporter], Iterator[Outcome]]
@@ -66,7 +66,7 @@ def _check(cells: Sequence[Cell], root: Path | None, out: Path) -> dict[Path, li
     by_folder: dict[Path, list[Cell]] = {}
     for cell in cells:
         find_data(cell.dataset, root)
-        settings, _ = settle({"method": cell.row.method, **settings_of(cell, root)})
+        settings, _ = resolve({"method": cell.row.method, **settings_of(cell, root)})
         if (settings.train.devices or 1) > 1:
             raise UserError(f"`train.devices={settings.train.devices}`: a run of a bench is one process; leave it out.")
         by_folder.setdefault(cell.folder(out), []).append(cell)

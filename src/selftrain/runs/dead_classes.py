@@ -1,6 +1,6 @@
-"""The collapse alarm: which classes a run has stopped predicting, and what helps.
+"""The alarm about dead classes: which classes a run has stopped predicting, and what helps.
 
-Knows nothing of models: it reads the rows of ``metrics.jsonl``.
+Knows nothing of models: it reads rows of metrics.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from typing import Any
 from selftrain.methods.base import Method
 
 ENOUGH = 5.0
-"""pseudo labels that a class would have had at its earlier share: without so many, to have none is no news"""
+"""expected pseudo labels of a class, at its earlier share, below which having none means nothing"""
 
 
 def dead_classes(rows: Sequence[dict[str, Any]], present: Sequence[bool]) -> set[int]:
-    """Classes that an earlier row predicted and the last one does not.
+    """Return the classes that an earlier row predicted and the last one does not.
 
-    Judged on the evaluated set, by those of its classes that are ``present`` there; without one, on the pseudo labels
-    made since the row before, where there are enough of them to tell.
+    They are judged on the evaluated set, among the classes ``present`` in it; without one, on the pseudo labels since
+    the row before, if there are enough of them to tell.
     """
     if not rows:
         return set()
@@ -38,24 +38,24 @@ def dead_classes(rows: Sequence[dict[str, Any]], present: Sequence[bool]) -> set
 
 
 def new_alarms(rows: Sequence[dict[str, Any]], present: Sequence[bool]) -> list[int]:
-    """Classes that have died since the row before the last; one that recovers may die again."""
+    """Return the classes that have died since the row before the last; a class that recovers may die again."""
     return sorted(dead_classes(rows, present) - dead_classes(rows[:-1], present))
 
 
 def advice(method: Method) -> str:
-    """What helps a class that dies, for this method."""
+    """Say what helps a dying class, for this method."""
     base: Any = getattr(method, "base", method)
     ways = []
     if base is method and hasattr(method, "label") and hasattr(method, "imitate"):
-        ways.append(f"train with DST (--method 'dst({method.name})')")
+        ways.append(f'train with DST (`method="dst({method.name})"`)')
     if getattr(base, "tau", 0) > 0.5:
         option = "method.tau" if base is method else "method.base.tau"
-        ways.append(f"lower the threshold (--set {option}={max(0.5, base.tau - 0.2):.2g})")
+        ways.append(f"lower the threshold (`{option}={max(0.5, base.tau - 0.2):.2g}`)")
     return " or ".join([*([", ".join(ways)] if ways else []), "label more images of it"])
 
 
 def alarm(names: Sequence[str], method: Method, when: str, what: str) -> str:
-    """A warning about classes that are ``what``, and what to do."""
+    """Return a warning about classes that are ``what``, and what to do about it."""
     some = ", ".join(repr(name) for name in names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
     subject = f"class {some} is" if len(names) == 1 else f"classes {some} are"
     help_ = advice(method)

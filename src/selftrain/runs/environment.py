@@ -1,4 +1,4 @@
-"""What a run ran on: package versions, the revision of this code, the machine.
+"""The environment of a run: package versions, the revision of this code, the machine.
 
 Knows nothing of the run.
 """
@@ -13,12 +13,14 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from selftrain.version import __version__
+
 PACKAGES = ("selftrain", "torch", "torchvision", "timm", "lightning-fabric", "numpy", "scikit-learn", "pillow")
 
 
 @lru_cache(maxsize=1)
 def environment() -> dict[str, Any]:
-    """Plain words and numbers; None where something cannot be known."""
+    """Return names with plain values; None for what is not known."""
     return {
         "python": platform.python_version(),
         **{package: _version(package) for package in PACKAGES},
@@ -30,7 +32,7 @@ def environment() -> dict[str, Any]:
 
 
 def device_name(kind: str) -> str:
-    """``cpu``, or the model of the first GPU."""
+    """Return ``cpu``, or the model of the first GPU."""
     if kind == "cuda":
         import torch
 
@@ -40,8 +42,6 @@ def device_name(kind: str) -> str:
 
 def _version(package: str) -> str | None:
     if package == "selftrain":
-        from selftrain.version import __version__
-
         return __version__
     try:
         return version(package)
@@ -50,13 +50,13 @@ def _version(package: str) -> str | None:
 
 
 def _revision(folder: Path) -> str | None:
-    """Of the git checkout that this package is a part of; ``-dirty`` at the end where files differ from it."""
+    """Return the revision of the git checkout that holds this package, with ``-dirty`` if files differ from it."""
     try:
         tracked = subprocess.run(
             ["git", "ls-files", "--error-unmatch", Path(__file__).name], cwd=folder, capture_output=True, timeout=10
         )
         if tracked.returncode:
-            return None  # installed in somebody else's checkout, or in none
+            return None  # installed, perhaps inside another project's checkout
         described = subprocess.run(
             ["git", "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"],
             cwd=folder, capture_output=True, text=True, timeout=10,

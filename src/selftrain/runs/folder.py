@@ -1,6 +1,6 @@
-"""The folder a run is written to, before there is a run: free to take, ours alone while we train, or one to go on with.
+"""The folder a run is written to, before there is a run: free to use, locked while it trains, or ready to resume.
 
-Knows nothing of what is written into it.
+Knows nothing of the files written into it.
 """
 
 from __future__ import annotations
@@ -14,77 +14,86 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from selftrain.errors import UserError
-from selftrain.runs.run import CONFIG, LOCK
+from selftrain.runs.layout import RunLayout
 
 
 def check_place(folder: Path) -> None:
-    """Where nothing can be written is better said before hours of work."""
+    """Raise a UserError if the folder cannot be made, before hours of work."""
     try:
         parent = next(path for path in (folder, *folder.absolute().parents) if path.exists())
         writable = parent.is_dir() and os.access(parent, os.W_OK)
     except OSError as error:
-        raise UserError(f"--out {str(folder)[:80]}: cannot be made ({error.strerror}).") from None
+        raise _cannot_make(folder, error) from None
     if not writable:
-        raise UserError(f"--out {folder}: cannot be made, {parent} is not a folder that can be written to.")
+        raise UserError(f"`out` {folder}: cannot be made, {parent} is not a writable folder.")
 
 
 def make_folder(folder: Path) -> None:
-    """The folder, and those it lies in, if they are not there yet."""
+    """Make the folder and its parents, if they do not exist yet."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"--out {folder}: cannot be made ({error.strerror}).") from None
+        raise _cannot_make(folder, error) from None
 
 
-def check_free(folder: Path) -> None:
-    """Refuse a folder for a run that cannot be made, or that has something in it."""
+def _cannot_make(folder: Path, error: OSError) -> UserError:
+    return UserError(f"`out` {str(folder)[:80]}: cannot be made ({error.strerror}).")
+
+
+def check_free(run: RunLayout) -> None:
+    """Raise a UserError if a run folder cannot be made, or has something in it."""
+    folder = run.folder
     try:
-        inside = {path.name for path in folder.iterdir()} - {LOCK} if folder.is_dir() else set()
-        taken = folder.is_symlink() or (folder.exists() and not folder.is_dir()) or bool(inside)
+        used = bool(run.contents()) if folder.is_dir() else folder.exists()
+        taken = used or folder.is_symlink()
     except OSError as error:
-        raise UserError(f"--out {str(folder)[:80]}: cannot be made ({error.strerror}).") from None
+        raise _cannot_make(folder, error) from None
     if taken:
         raise UserError(
-            f"--out {folder}: exists already. Add --resume to go on with that run, or choose another folder."
+            f"`out` {folder}: the folder exists already. Add `resume=True` to resume the run in it, or choose another "
+            f"folder."
         )
     check_place(folder)
 
 
 @contextmanager
-def alone(folder: Path, resume: bool) -> Iterator[None]:
-    """Inside, the run folder is there and no other process trains in it; the lock of a killed one is free at once."""
+def locked(run: RunLayout, resume: bool) -> Iterator[None]:
+    """Inside, the run folder exists and no other process trains in it; the lock of a killed process is free at once."""
     if not resume:
-        check_free(folder)  # again: what came before may have taken long
-    make_folder(folder)
-    lock = FileLock(folder / LOCK)
+        check_free(run)  # a second time: extracting features may have taken long
+    make_folder(run.folder)
+    lock = FileLock(run.lock)
     try:
         lock.acquire(timeout=0)
     except Timeout:
-        raise UserError(f"--out {folder}: another process is training there. Wait for it, or choose another.") from None
+        raise UserError(
+            f"`out` {run.folder}: another process is training there. Wait for it, or choose another folder."
+        ) from None
     except (OSError, NotImplementedError):
-        pass  # some network disks know no locks
+        pass  # some network filesystems do not support locking
     try:
         yield
     finally:
         with suppress(OSError):
-            (folder / LOCK).unlink(missing_ok=True)
+            run.lock.unlink(missing_ok=True)
         lock.release()
 
 
 def resumable(folder: Path | None) -> Path:
-    """The folder, if there is a run in it to go on with."""
+    """Return the folder if it holds a run that can be resumed."""
     if folder is None:
-        raise UserError("--resume needs --out RUN, the folder of the run to go on with.")
-    if not (folder / CONFIG).exists():
+        raise UserError("`resume=True` needs `out`, the folder of the run to resume.")
+    run = RunLayout(folder)
+    if not run.exists:
         raise UserError(
-            f"--resume: {folder} is not a run folder (no {CONFIG} in it). If it was stopped before training began, "
-            f"give the same command without --resume: features that are there already are kept."
+            f"`resume=True`: {folder} is not a run folder (no {run.config.name} in it). If it was stopped before "
+            f"training began, repeat the command without `resume=True`: features extracted so far are kept."
         )
     return folder
 
 
 def free_folder(name: str) -> Path:
-    """A folder under ``runs`` that is not there yet, for a run of this name."""
+    """Return a folder under ``runs`` that does not exist yet, for a run of this name."""
     stem = re.sub(r"[^\w.=]+", "-", name).strip("-")[:100]
     number = 1
     while (folder := Path("runs") / (stem if number == 1 else f"{stem}-{number}")).exists():

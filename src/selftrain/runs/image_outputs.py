@@ -1,12 +1,11 @@
-"""What the final model says of each picture, as ``outputs.npz`` in the run folder, and what that adds up to.
+"""Predictions of the final model image by image, the arrays of ``outputs.npz``, and their counts.
 
-Knows nothing of training; of sets larger than 20,000 pictures it keeps a sample, the same one every time.
+Knows nothing of training. Sets of more than 20,000 images are sampled, always in the same way.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,18 +17,16 @@ from selftrain.data.images import Images
 from selftrain.data.split import Split
 from selftrain.engine.evaluate import answers, heads_answers
 from selftrain.engine.metrics import triples
-from selftrain.files import replacing
 from selftrain.nn.network import Network
+from selftrain.runs.layout import Arrays
 from selftrain.runs.network_inputs import Inputs
 
 CAP, SEED = 20_000, 0
 OTHER_HEADS = {"worst": "h_worst", "pseudo": "h_pseudo"}
 
-Arrays = dict[str, np.ndarray]
 
-
-def drawn(n: int) -> np.ndarray:
-    """Rows of the sample of n pictures, in order; all of them where there are few enough."""
+def sampled(n: int) -> np.ndarray:
+    """Return the rows of a sample of n images, in order; all rows if there are at most ``CAP``."""
     if n <= CAP:
         return np.arange(n)
     return np.sort(np.random.default_rng(SEED).choice(n, CAP, replace=False))
@@ -38,11 +35,11 @@ def drawn(n: int) -> np.ndarray:
 def pool_outputs(
     model: nn.Module, net: Network, inputs: Inputs, corpus: Corpus, split: Split, batch: int, device: torch.device
 ) -> tuple[Arrays, dict[str, Any]]:
-    """What the model, h' and h_pseudo say of unlabeled pictures; and how often each class is predicted.
+    """Return the predictions of the model, h' and h_pseudo on unlabeled images, and how often each class is predicted.
 
-    The truth of a picture is that which was hidden: -1 for one whose label was trained on.
+    The truth is the hidden one: -1 for an image whose label was trained on.
     """
-    rows = split.unlabeled[drawn(len(split.unlabeled))]
+    rows = split.unlabeled[sampled(len(split.unlabeled))]
     if not len(rows):
         return {}, {"pool_predicted": None}
     said = answers(model, inputs.clean_pool(rows, batch), device)
@@ -56,10 +53,10 @@ def pool_outputs(
 
 
 def evaluated_outputs(said: Arrays, images: Images, truth: np.ndarray, K: int) -> tuple[Arrays, dict[str, Any]]:
-    """What the model says of the evaluated set; and its whole confusion matrix."""
+    """Return the predictions on a sample of the evaluated set, and the confusion matrix of all of it."""
     confusion = np.zeros((K, K), np.int64)
     np.add.at(confusion, (truth, said["predicted"]), 1)
-    rows = drawn(len(images))
+    rows = sampled(len(images))
     some = {name: values[rows] for name, values in said.items()}
     return _named("eval", [images.names[i] for i in rows], truth[rows], some), {"confusion": triples(confusion)}
 
@@ -70,13 +67,8 @@ def _named(prefix: str, names: list[str], truth: np.ndarray, said: Mapping[str, 
 
 
 def never_predicted(figures: Mapping[str, Any]) -> list[int]:
-    """Classes that the model never predicts: of those in the evaluated set; without one, on the unlabeled pictures."""
+    """Return the classes of the evaluated set that are never predicted; without one, those of the unlabeled images."""
     if figures["confusion"] is not None:
         present, predicted = ({cell[i] for cell in figures["confusion"]} for i in (0, 1))
         return sorted(present - predicted)
     return [k for k, n in enumerate(figures["pool_predicted"] or ()) if n == 0]
-
-
-def save_outputs(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    with replacing(path) as temporary, temporary.open("wb") as file:
-        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]

@@ -29,7 +29,7 @@ Arrays = dict[str, NDArray[Any]]
 
 
 class Measures(TypedDict, total=False):
-    """How well a model does on the evaluated set. All None if there is none."""
+    """Measures of the evaluated set and of pseudo labels, the same in ``metrics.jsonl`` and ``results.json``."""
 
     accuracy: float | None
     mean_per_class: float | None
@@ -39,17 +39,14 @@ class Measures(TypedDict, total=False):
     worst20_percent: float | None
     imbalance_ratio: float | str | None
     """``"inf"`` if a class is never predicted"""
+    pseudo_label_quantity: float | None
+    pseudo_label_quality: float | None
     ece: float | None
     calibration: list[list[float | None]] | None
     """15 bins of confidence: count, mean confidence, accuracy"""
 
 
-class PseudoMeasures(TypedDict, total=False):
-    pseudo_label_quantity: float | None
-    pseudo_label_quality: float | None
-
-
-class MetricsRow(Measures, PseudoMeasures, total=False):
+class MetricsRow(Measures, total=False):
     """One line of ``metrics.jsonl``, with ``loss_<term>`` for each term of the loss as well."""
 
     step: int
@@ -80,7 +77,7 @@ class CrossValidated(TypedDict):
     per_class: PerClass
 
 
-class Results(Measures, PseudoMeasures, total=False):
+class Results(Measures, total=False):
     """``results.json``, written when a run is finished."""
 
     method: str
@@ -114,7 +111,6 @@ class Results(Measures, PseudoMeasures, total=False):
 
 
 MEASURES = tuple(Measures.__annotations__)
-"""the columns of the final evaluation in ``results.json``"""
 SHARES = (
     "accuracy", "mean_per_class", "worst10", "worst20", "worst20_percent", "ece", "pseudo_label_quantity",
     "pseudo_label_quality",

@@ -1,6 +1,6 @@
 """A trained classifier as files: ``model.safetensors`` and ``model.json`` (classes, preprocessing, backbone).
 
-Knows nothing of training: what is here is enough to predict, and holds no code.
+Knows nothing of training. The files are all that prediction needs, and hold no code.
 """
 
 from __future__ import annotations
@@ -20,36 +20,36 @@ from selftrain.methods import make_method
 from selftrain.nn.backbones import Backbone, Preprocessing, build_backbone
 from selftrain.nn.layers import Classifier, Encoder, OnFeatures, UnitFeatures, mlp_head
 from selftrain.nn.network import Network, Task
-from selftrain.runs.run import CARD
+from selftrain.runs.layout import ModelLayout
+from selftrain.text import first_line
 from selftrain.version import __version__
 
-WEIGHTS = "model.safetensors"
 FORMAT = 1
-BACKBONE = "encoder.backbone."  # what the names of a frozen backbone's weights start with
+BACKBONE = "encoder.backbone."  # prefix of a frozen backbone's weights
 
 
 @dataclass(frozen=True)
 class ModelCard:
-    """All that is needed to rebuild a classifier and feed it, apart from its weights."""
+    """Everything needed to rebuild a classifier and its input, apart from the weights."""
 
     classes: tuple[str, ...]
     backbone: str
     channels: int
     preprocessing: Preprocessing
-    """mean, std, side in pixels and interpolation of what the network sees"""
+    """mean, std, side in pixels and interpolation of the images that the network sees"""
     bottleneck: int = 0
     dropout: float = 0.5
     head: str = "linear"
     head_width: int = 1024
     frozen: bool = False
-    """psi stands on fixed features of the backbone"""
+    """psi is trained on fixed features of the backbone"""
     features: int = 0
-    """where the input is the user's own features (and there is no backbone), their number"""
+    """number of features, if the input is the user's own features and there is no backbone"""
     unit_features: bool = True
     weights: str = ""
     """hash of a frozen backbone's weights"""
     predictor: str = ""
-    """where it is more than one network and one head: the method that it is the predictor of"""
+    """the method that rebuilds the predictor, if it is more than one network with one head"""
 
 
 def make_card(
@@ -76,7 +76,7 @@ def make_card(
 
 
 def make_classifier(card: ModelCard, backbone: nn.Module, *, channels_last: bool = True) -> Classifier:
-    """h(psi(.)) as the card describes it, with fresh heads."""
+    """Return h(psi(.)) as the card describes it, with new random heads."""
     psi = Encoder(
         backbone,
         mean=card.preprocessing.mean,
@@ -91,33 +91,35 @@ def make_classifier(card: ModelCard, backbone: nn.Module, *, channels_last: bool
 
 
 def make_encoder(card: ModelCard, backbone: Backbone) -> Encoder:
-    """A backbone that is fed pixels."""
+    """Return the backbone with the normalisation of pixels in front of it."""
     return Encoder(backbone, mean=card.preprocessing.mean, std=card.preprocessing.std)
 
 
 def save_model(
     folder: Path, model: nn.Module, card: ModelCard, about: dict[str, Any], *, save_backbone: bool = True
 ) -> None:
-    """Write weights, then the card; a folder with a card is whole. Only a frozen backbone may be left out."""
+    """Write the weights, then the card, so that a folder with a card is complete. A frozen backbone may be left out."""
     left_out = () if save_backbone or not card.frozen else (BACKBONE,)
     state = {
         name: tensor.detach().cpu().contiguous()
         for name, tensor in model.state_dict().items()
         if not (left_out and name.startswith(left_out))
     }
-    with replacing(folder / WEIGHTS) as temporary:
+    files = ModelLayout(folder)
+    with replacing(files.weights) as temporary:
         try:
             safetensors.torch.save_file(state, temporary)
         except safetensors.SafetensorError as error:
-            raise cannot_write(folder / WEIGHTS, error) from None
-    write_json(folder / CARD, {"format": FORMAT, "selftrain": __version__, **asdict(card), **about})
+            raise cannot_write(files.weights, error) from None
+    write_json(files.card, {"format": FORMAT, "selftrain": __version__, **asdict(card), **about})
 
 
 def load_model(folder: Path) -> tuple[nn.Module, ModelCard]:
-    """The model of a run's ``model`` folder, in evaluation mode on the CPU."""
-    if not (folder / CARD).exists():
-        raise UserError(f"{folder}: no trained model here ({CARD} is missing). Is the run finished?")
-    values = read_json(folder / CARD)
+    """Return the model of a run's ``model`` folder, in evaluation mode on the CPU, and its card."""
+    files = ModelLayout(folder)
+    if not files.card.exists():
+        raise UserError(f"{folder}: no trained model here ({files.card.name} is missing). Is the run finished?")
+    values = read_json(files.card)
     try:
         card = ModelCard(
             **{
@@ -128,20 +130,20 @@ def load_model(folder: Path) -> tuple[nn.Module, ModelCard]:
                     std=tuple(values["preprocessing"]["std"]),
                     size=values["preprocessing"]["size"],
                     interpolation=values["preprocessing"]["interpolation"],
-                    crop=values["preprocessing"].get("crop", 1.0),  # which older models do not have
+                    crop=values["preprocessing"].get("crop", 1.0),  # older models lack it
                 ),
             }
         )
-        state = safetensors.torch.load_file(folder / WEIGHTS)
+        state = safetensors.torch.load_file(files.weights)
         model = _empty_model(card, state)
         model.load_state_dict(state)
     except (KeyError, TypeError, RuntimeError, OSError, safetensors.SafetensorError) as error:
-        raise UserError(f"{folder}: not a model this version can read ({str(error).splitlines()[0]}).") from None
+        raise UserError(f"{folder}: not a model that this version can read ({first_line(error)}).") from None
     return model.eval(), card
 
 
 def _empty_model(card: ModelCard, state: dict[str, Tensor]) -> nn.Module:
-    """The model that a saved state belongs to; a frozen backbone may have been left out of it and is added to it."""
+    """Return the model that a saved state belongs to. If a frozen backbone was left out of the state, add it."""
     if card.features:
         return _empty_predictor(card, UnitFeatures(card.features, card.unit_features), (card.features,))
     kept = not card.frozen or any(name.startswith(BACKBONE) for name in state)
@@ -152,7 +154,7 @@ def _empty_model(card: ModelCard, state: dict[str, Tensor]) -> nn.Module:
         return _empty_predictor(card, backbone, (channels, side, side))
     if not kept:
         if weights_hash(backbone) != card.weights:
-            raise UserError(f"backbone {card.backbone}: its weights are not those this model was trained on.")
+            raise UserError(f"backbone {card.backbone}: these are not the weights that this model was trained on.")
         state |= {f"{BACKBONE}{name}": value for name, value in backbone.state_dict().items()}
     unit = UnitFeatures(backbone.dim, card.unit_features)
     return OnFeatures(make_encoder(card, backbone), _empty_predictor(card, unit, (backbone.dim,)))
@@ -169,7 +171,7 @@ def _empty_predictor(card: ModelCard, backbone: nn.Module, shape: tuple[int, ...
 
 
 def weights_hash(module: nn.Module) -> str:
-    """A hash of every number in a module."""
+    """Return a hash of every number in a module."""
     digest = hashlib.sha256()
     for name, value in module.state_dict().items():
         digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())

@@ -1,4 +1,4 @@
-"""A trained model on new pictures: class, confidence and probabilities for each.
+"""A trained model on new images: class, confidence and probabilities of each.
 
 Knows nothing of training; a run's ``model`` folder is all it needs.
 """
@@ -13,6 +13,8 @@ from typing import Any, TextIO
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
+from torch import nn
 
 from selftrain.config.settings import DataSettings
 from selftrain.console import Reporter
@@ -25,13 +27,13 @@ from selftrain.engine.metrics import summarise
 from selftrain.errors import UserError
 from selftrain.files import replacing
 from selftrain.nn.layers import OnFeatures
-from selftrain.runs.model import load_model
-from selftrain.runs.network_inputs import Extractor
+from selftrain.runs.extractor import Extractor
+from selftrain.runs.model import ModelCard, load_model
 
 
 @dataclass(frozen=True)
 class Predictions:
-    """Class, confidence and probabilities of each picture that could be read."""
+    """Class, confidence and probabilities of each image that could be read."""
 
     paths: tuple[str, ...]
     classes: tuple[str, ...]
@@ -44,14 +46,15 @@ class Predictions:
         return [self.classes[k] for k in self.probabilities.argmax(axis=1)]
 
     @property
-    def confidence(self) -> np.ndarray:
-        return self.probabilities.max(axis=1)
+    def confidence(self) -> NDArray[Any]:
+        highest: NDArray[Any] = self.probabilities.max(axis=1)
+        return highest
 
     def __len__(self) -> int:
         return len(self.paths)
 
     def save(self, path: str | Path) -> Path:
-        """A CSV file: path, label, confidence, and ``prob_<class>`` for each class."""
+        """Write a CSV file with path, label, confidence, and ``prob_<class>`` for each class; return its path."""
         path = Path(path)
         with (
             replacing(path) as temporary,
@@ -61,38 +64,34 @@ class Predictions:
         return path
 
     def write(self, file: TextIO) -> None:
-        """The same to a file that is open."""
+        """Write the same CSV to an open file."""
         writer = csv.writer(file)
         writer.writerow(["path", "label", "confidence", *(f"prob_{name}" for name in self.classes)])
         for name, label, p in zip(self.paths, self.labels, self.probabilities, strict=True):
             writer.writerow([name, label, f"{p.max():.6f}", *(f"{value:.6f}" for value in p)])
 
 
+@dataclass(frozen=True)
 class Predictor:
-    """The model of a run folder."""
+    """A trained model, ready for new images."""
 
-    def __init__(self, folder: Path, reporter: Reporter | None = None, batch: int = 256, cache: str | None = None):
-        self.model, self.card = load_model(folder)
-        self.reporter = reporter or Reporter(quiet=True)
-        self.batch = batch
-        self.device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        self.model.to(self.device)
-        self.extractor: Extractor | None = None
-        if self.card.frozen and not self.card.features:
-            # Two halves: the backbone's features are cached, what was trained on them is quick.
-            assert isinstance(self.model, OnFeatures)
-            data = DataSettings(cache=cache)
-            self.extractor = Extractor(self.model.encoder, self.card, data, self.device, self.reporter)
-            self.model = self.model.predictor
+    model: nn.Module
+    """takes images, or features where there is an extractor"""
+    card: ModelCard
+    device: torch.device
+    reporter: Reporter
+    extractor: Extractor | None = None
+    """the frozen backbone, whose features are stored; the model on top of them is fast"""
+    batch: int = 256
 
     def predict(self, images: Any, *, strict: bool = False) -> Predictions:
-        """``images``: a folder (searched with its subfolders), an image file, tar files, hf:NAME, or a NumPy array."""
+        """Predict images: a folder and its subfolders, an image file, tar files, hf:NAME, or a NumPy array."""
         source = Source.parse(images, argument="images")
         found, skipped = self._readable(source.images(features=self.card.features, reporter=self.reporter), strict)
         if not len(found) and not skipped:
-            raise UserError("images: there are none to predict.")
+            raise UserError("`images`: there are no images to predict.")
         if not len(found):
-            raise UserError(f"{images}: none of its {len(skipped)} images can be read, e.g. {skipped[0]}")
+            raise UserError(f"{images}: none of its {len(skipped)} images can be read; the first is {skipped[0]}")
         parts: list[np.ndarray] = []
         inputs = self._inputs(found)
         with self.reporter.progress("predicting", len(found), "images") as bar:
@@ -101,7 +100,7 @@ class Predictor:
         return Predictions(tuple(found.names), self.card.classes, np.concatenate(parts), tuple(skipped))
 
     def evaluate(self, images: Images, labels: np.ndarray) -> dict[str, Any]:
-        """Accuracy and the measures beside it on labeled pictures."""
+        """Return the accuracy and other measures on labeled images."""
         inputs = self._inputs(images)
         with self.reporter.progress("evaluating", len(images), "images") as bar:
             counted = _counted(inputs, bar.reach)
@@ -114,7 +113,7 @@ class Predictor:
         }
 
     def _readable(self, images: Images, strict: bool) -> tuple[Images, list[UnreadableImage]]:
-        """Those pictures that decode; a picture costs far less to check than to predict."""
+        """Return the images that can be decoded, and the errors of the others."""
         with self.reporter.progress("reading images", len(images), "images") as bar:
             bad = check_images(images, strict=strict, progress=bar.reach)
         if not bad:
@@ -132,8 +131,21 @@ class Predictor:
         return clean_batches(images, self.batch, like.size, self.card.channels, like.interpolation, like.crop)
 
 
+def load_predictor(folder: Path, reporter: Reporter | None = None, *, cache: str | None = None) -> Predictor:
+    """Load the model of a run's ``model`` folder, on a GPU if there is one."""
+    model, card = load_model(folder)
+    reporter = reporter or Reporter(quiet=True)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model.to(device)
+    if not card.frozen or card.features:
+        return Predictor(model, card, device, reporter)
+    assert isinstance(model, OnFeatures)
+    extractor = Extractor(model.encoder, card, DataSettings(cache=cache), device, reporter)
+    return Predictor(model.predictor, card, device, reporter, extractor)
+
+
 def _counted(batches: Iterable[torch.Tensor], progress: Callable[[int], object]) -> Iterator[torch.Tensor]:
-    """The batches; how many rows are done is told after each."""
+    """Yield the batches, and report after each how many rows are done."""
     done = 0
     for batch in batches:
         yield batch

@@ -1,102 +1,92 @@
-"""A run folder: what it holds, and what it is good for once trained.
+"""A finished run: its results, and predictions and evaluations with its model.
 
-Knows nothing of how a run is made (see ``selftrain.runs.trainer``).
+Knows nothing of how a run is made.
 """
 
 from __future__ import annotations
 
-import json
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from selftrain.console import Reporter
+from selftrain.data.features.store import can_be_kept
+from selftrain.data.source import Source
 from selftrain.errors import UserError
 from selftrain.files import read_json, read_yaml
-
-if TYPE_CHECKING:
-    from selftrain.console import Reporter
-    from selftrain.runs.predict import Predictions, Predictor
-
-CONFIG, SPLIT, METRICS, RESULTS, LOG = "config.yaml", "split.json", "metrics.jsonl", "results.json", "log.txt"
-CHECKPOINTS, MODEL, CARD = "checkpoints", "model", "model.json"
-OUTPUTS, REFERENCE = "outputs.npz", "reference.json"
-LOCK = ".lock"  # there while a process trains
+from selftrain.runs.layout import ModelLayout, RunLayout
+from selftrain.runs.predict import Predictions, Predictor, load_predictor
+from selftrain.text import listed, plural
 
 
 class Run:
-    """A folder written by ``selftrain train``; for prediction its ``model`` folder will do."""
+    """A folder written by ``train``; for prediction, its ``model`` folder is enough."""
 
     def __init__(self, folder: str | Path, reporter: Reporter | None = None):
         self.folder = Path(folder)
         self.reporter = reporter
-        self.model = self.folder if (self.folder / CARD).exists() else self.folder / MODEL
-        if not (self.folder / CONFIG).exists() and not (self.model / CARD).exists():
-            raise UserError(f"{self.folder}: not a run folder (no {CONFIG} in it). Make one with 'selftrain train'.")
+        self.layout = RunLayout(self.folder)
+        if not ModelLayout(self.layout.model).card.exists():
+            self.layout.check()
 
     def __fspath__(self) -> str:
         return str(self.folder)
 
     @property
+    def model(self) -> Path:
+        """The folder of the trained model."""
+        return self.layout.model
+
+    @property
     def config(self) -> dict[str, Any]:
-        config = read_yaml(self.folder / CONFIG, "run")
+        """The settings, as the tree in ``config.yaml``."""
+        config = read_yaml(self.layout.config, "run")
         if not isinstance(config, dict):
-            raise UserError(f"{self.folder / CONFIG}: expected settings, found {type(config).__name__}.")
+            raise UserError(f"{self.layout.config}: expected settings, found {type(config).__name__}.")
         return config
 
     @property
     def results(self) -> dict[str, Any]:
-        """``results.json``; there once the run is finished."""
-        results: dict[str, Any] = read_json(self.folder / RESULTS)
+        """``results.json``, which exists once the run is finished."""
+        results: dict[str, Any] = read_json(self.layout.results)
         return results
 
     @property
     def metrics(self) -> list[dict[str, Any]]:
         """The evaluations, oldest first."""
-        try:
-            lines = (self.folder / METRICS).read_text(encoding="utf-8").splitlines()
-        except FileNotFoundError:
-            return []
-        rows = []
-        for number, line in enumerate(lines, 1):
-            try:
-                rows.append(json.loads(line))
-            except ValueError:
-                if number < len(lines):  # the last line may have been cut short by a kill
-                    raise UserError(f"{self.folder / METRICS}, line {number}: not JSON.") from None
-        return rows
+        return [dict(row) for row in self.layout.read_metrics().rows]
 
     @cached_property
     def predictor(self) -> Predictor:
-        from selftrain.data.features.store import can_be_kept
-        from selftrain.runs.predict import Predictor
-
-        config = self.config if (self.folder / CONFIG).exists() else {}
-        own = config.get("data", {}).get("cache")  # of no use on another machine, perhaps
-        return Predictor(self.model, self.reporter, cache=own if own and can_be_kept(Path(own)) else None)
+        config = self.config if self.layout.exists else {}
+        cache = config.get("data", {}).get("cache")  # a place that another machine may not have
+        return load_predictor(self.model, self.reporter, cache=cache if cache and can_be_kept(Path(cache)) else None)
 
     def predict(self, images: Any, *, strict: bool = False) -> Predictions:
-        """Class and probabilities of new pictures: a folder, a file, or a NumPy array."""
+        """Return the class and the probabilities of new images: a folder, a file, or a NumPy array."""
         return self.predictor.predict(images, strict=strict)
 
     def evaluate(
         self, data: Any, labels: Any = None, *, root: str | Path | None = None, strict: bool = False
     ) -> dict[str, Any]:
-        """Accuracy, per-class accuracy, imbalance ratio, ... of the model on labeled pictures.
+        """Return the accuracy, per-class accuracy and other measures of the model on labeled images.
 
-        ``data``: a folder of class folders, a folder with ``test/<class>/*`` in it, the name of a dataset (its test
-        set); any folder with ``labels``, a CSV file ``path,label`` of the pictures to evaluate on; or an array of
-        pictures (of features, for a run that was trained on them) with their ``labels``, as two arguments or a pair.
+        Parameters
+        ----------
+        data
+            A folder of class folders; a folder with ``test/<class>/*`` in it; the name of a dataset, whose test set is
+            used; any folder, together with ``labels``; or an array of images (of features, for a run trained on
+            features) with their ``labels``, as two arguments or a pair.
+        labels
+            A CSV file ``path,label`` of the images to evaluate on, or one label per row of ``data``.
         """
-        from selftrain.console import Reporter
-        from selftrain.data.source import Source
-
         classes, features = self.predictor.card.classes, self.predictor.card.features
         if labels is None and isinstance(data, tuple) and len(data) == 2:
             data, labels = data
         if features and (labels is None or isinstance(labels, (str, Path))):
             raise UserError(
-                f"evaluate: {self.folder} was trained on features, not on pictures; give it features in Python: "
-                f"run.evaluate((x, y)), {features} numbers a row of x and one label each in y."
+                f"`data`: {self.folder} was trained on features, not on images. Give features in Python: "
+                f"run.evaluate((x, y)), with {features} numbers per row of x and one label per row in y."
             )
         source = Source.parse(data, root=root, labels=labels)
         reporter = self.reporter or Reporter(quiet=True)
@@ -105,7 +95,7 @@ class Run:
         with reporter.progress("reading images", 1, "images") as bar:
             images, truth, skipped = source.test_set(classes, strict=strict, progress=bar.reach, features=features)
         if skipped:
-            reporter.warn(f"left out {len(skipped)} images that cannot be read: {', '.join(skipped[:3])}")
+            reporter.warn(f"left out {plural(len(skipped), 'image')} that cannot be read: {listed(skipped)}")
         return self.predictor.evaluate(images, truth)
 
     def __repr__(self) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from selftrain.errors import UserError
-from selftrain.runs.trainer import settle
+from selftrain.runs.resolve import resolve
 from selftrain.sweep.space import Range, Space, size, usual_space
 
 HELD_OUT = ("data.fold", "data.validation_per_class", "data.evaluate_on")
@@ -54,7 +54,7 @@ def make_plan(given: Mapping[str, Any], space: Space, *, trials: int, folds: int
     _check_held_out(given, folds)
     # The test set is never used, and the backbone's weights are not kept with every trial.
     settings = {"network.save_backbone": False, **given, "data.evaluate_on": "validation"}
-    chosen, _ = settle(settings)
+    chosen, _ = resolve(settings)
     space = space or usual_space(str(settings.get("method", chosen.method)), chosen.regime, given)
     if not space:
         raise UserError("sweep: there is nothing to search; pass `search` or `space`.")
@@ -63,7 +63,7 @@ def make_plan(given: Mapping[str, Any], space: Space, *, trials: int, folds: int
 
 
 def _check_held_out(given: Mapping[str, Any], folds: int) -> None:
-    settings = settle(given)[0]
+    settings = resolve(given)[0]
     data = settings.data
     if (settings.train.devices or 1) > 1:
         raise UserError(f"`train.devices={settings.train.devices}`: a trial is one process; leave it out.")
@@ -88,4 +88,4 @@ def _check_space(settings: Mapping[str, Any], space: Space) -> None:
         if name in HELD_OUT or name in MEASURED_ON:
             raise UserError(f"`search` {name}: cannot be searched; it decides what a trial is measured on.")
         for value in (values.low, values.high) if isinstance(values, Range) else values:
-            settle({**settings, name: value})
+            resolve({**settings, name: value})

@@ -15,7 +15,7 @@ from typing import Any
 from selftrain.config.options import spell
 from selftrain.config.resolve import dump_settings
 from selftrain.files import write_text
-from selftrain.runs.trainer import settle
+from selftrain.runs.resolve import resolve
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class Result:
 
     def write(self, folder: Path, given: Mapping[str, Any]) -> None:
         """Write ``best.yaml``, for training with all labels and the settings ``given``, and the tables of trials."""
-        settings, _ = settle({**given, **self.best})
+        settings, _ = resolve({**given, **self.best})
         body = dump_settings(settings).partition("\n")[2]
         head = f"# The best of {len(self.trials)} trials, on all labels: selftrain train --config best.yaml --out RUN\n"
         write_text(folder / "best.yaml", head + body)

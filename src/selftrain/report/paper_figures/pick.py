@@ -19,7 +19,7 @@ from selftrain.errors import UserError
 from selftrain.report.paper_figures.catalogue import PaperFigure, bench_command
 from selftrain.report.run_data import RunData
 from selftrain.runs.layout import RunLayout
-from selftrain.runs.trainer import settle
+from selftrain.runs.resolve import resolve
 
 
 def find_run_folders(folders: Sequence[Path]) -> list[Path]:
@@ -96,4 +96,4 @@ def _in_the_rows_settings(bench: Bench, row: Row, runs: Sequence[RunData]) -> li
 
 def _resolved(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return all settings of a run that is started with these values."""
-    return flatten(asdict(settle(values)[0]))
+    return flatten(asdict(resolve(values)[0]))

@@ -1,0 +1,85 @@
+"""The arguments of ``train``, checked and turned into settings, arrays and a folder.
+
+Knows nothing of files in a dataset or of training; nothing is read here but a ``config.yaml``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from selftrain.config.resolve import read_config
+from selftrain.data.source import ARRAYS, Source, absolute_path
+from selftrain.errors import UserError
+from selftrain.methods import Method, spell_method
+
+
+@dataclass(frozen=True)
+class Arguments:
+    """What the user asked for. Settings that were not given take their defaults later."""
+
+    given: Mapping[str, Any]
+    """settings by their dotted names"""
+    arrays: Any = None
+    """the data, if it was given as a pair of arrays"""
+    test_arrays: Any = None
+    method: Method | None = None
+    """the method, if it was given as an object"""
+
+
+def parse_arguments(
+    *,
+    data: Any,
+    labels: Any,
+    test: Any,
+    unlabeled: Any,
+    method: str | Method | None,
+    root: Any,
+    settings: Mapping[str, Any] | None,
+    config: str | Path | None,
+    named: Mapping[str, Any],
+) -> Arguments:
+    """Check the arguments of ``train`` and join them.
+
+    ``named`` holds the settings that have arguments of their own, by their dotted names, with None for those not given.
+    """
+    source = None if data is None else Source.parse(data, root=root, labels=labels)
+    more = None if unlabeled is None else Source.parse(unlabeled, argument="unlabeled")
+    test_arrays = test if isinstance(test, (tuple, list)) else None
+    given: dict[str, Any] = {
+        **named,
+        "data.path": None if source is None else source.absolute(),
+        "data.labels": absolute_path(labels, "labels"),
+        "data.test": absolute_path(test, "test") if test_arrays is None else ARRAYS,
+        "data.unlabeled": None if more is None else more.absolute(),
+        "data.root": absolute_path(root, "root"),
+        "method": spell_method(method) if isinstance(method, Method) else method,
+    }
+    if source is not None and source.is_features:
+        if given["network.backbone"] not in (None, "features"):
+            raise UserError(
+                f"`backbone` {given['network.backbone']!r}: these arrays are features already. Leave `backbone` out."
+            )
+        given["network.backbone"] = "features"
+    given = _joined({name: value for name, value in given.items() if value is not None}, settings)
+    if config is not None:
+        given = read_config(Path(config)) | given
+    arrays = data if source is not None and source.kind == "arrays" else None
+    return Arguments(given, arrays, test_arrays, method if isinstance(method, Method) else None)
+
+
+def _joined(given: dict[str, Any], settings: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the arguments together with ``settings``, which may not contradict them."""
+    if settings is None:
+        settings = {}
+    if not isinstance(settings, Mapping):
+        raise UserError(f"`settings`: expected names and values such as {{'optim.lr': 0.01}}, got {settings!r}.")
+    for name, value in settings.items():
+        if name in given and str(given[name]) != str(value):
+            raise UserError(f"`{name}={value}`: conflicts with {given[name]}, which was also given. Keep one of them.")
+    joined = {**given, **settings}
+    if joined.get("data.cache"):
+        joined["data.cache"] = str(Path(joined["data.cache"]).expanduser().resolve())  # it need not exist yet
+    return joined

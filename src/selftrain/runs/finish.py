@@ -1,0 +1,105 @@
+"""The end of a run: predictions of the final model, the model itself, ``results.json``.
+
+Knows nothing of training: it is given the final model.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, cast
+
+import numpy as np
+import torch
+from torch import nn
+
+from selftrain.config.settings import settings_hash
+from selftrain.console import Reporter
+from selftrain.engine.evaluate import answers
+from selftrain.engine.loop import Loop
+from selftrain.engine.sharding import make_whole
+from selftrain.methods import spell_method
+from selftrain.nn.collectives import from_first
+from selftrain.nn.layers import Classifier, Committee
+from selftrain.runs.dead_classes import alarm
+from selftrain.runs.environment import device_name, environment
+from selftrain.runs.image_outputs import evaluated_outputs, never_predicted, pool_outputs
+from selftrain.runs.layout import MEASURES, Arrays, Results, RunLayout
+from selftrain.runs.model import save_model
+from selftrain.runs.training import Training
+from selftrain.version import __version__
+
+
+def finish(training: Training, loop: Loop, layout: RunLayout, reporter: Reporter) -> None:
+    """Write ``outputs.npz``, the model and ``results.json``; rank 0 writes, and the others wait for it."""
+    first, model = training.fabric.is_global_zero, loop.predictor
+    arrays, counts = _outputs(training, model)
+    if first:
+        layout.write_outputs(arrays)
+    dead = [training.problem.corpus.classes[k] for k in never_predicted(counts)]
+    if dead:
+        reporter.warn(alarm(dead, training.method, "at the end", "never predicted"))
+    make_whole(model)
+    if first:
+        _save_model(training, model, layout)
+        layout.write_results(_results(training, loop) | counts | _labels(training, dead))
+        reporter.say(f"run folder: {layout.folder}")
+    from_first(None)  # wait until everything is written
+
+
+def _outputs(training: Training, model: nn.Module) -> tuple[Arrays, dict[str, Any]]:
+    """Return the predictions of the final model image by image, and their counts for ``results.json``."""
+    batch, device = training.settings.train.eval_batch, training.fabric.device
+    corpus, evaluated = training.problem.corpus, training.evaluated
+    with training.fabric.autocast():
+        arrays, counts = pool_outputs(
+            model, training.net, training.inputs, corpus, training.problem.split, batch, device
+        )
+        counts["confusion"] = None
+        if evaluated.images is not None:
+            said = answers(model, training.evaluated_batches(), device)
+            more, confusion = evaluated_outputs(said, evaluated.images, evaluated.labels, len(corpus.classes))
+            arrays, counts = arrays | more, counts | confusion
+    return arrays, counts
+
+
+def _save_model(training: Training, model: nn.Module, layout: RunLayout) -> None:
+    settings, card = training.settings, training.inputs.card
+    if not isinstance(model, Classifier) or isinstance(model.h, Committee):
+        card = replace(card, predictor=spell_method(training.method))
+    about = {"method": training.name, "regime": settings.regime}
+    whole, keep = training.inputs.whole(model), settings.network.save_backbone
+    save_model(layout.model, whole, card, about, save_backbone=keep)
+
+
+def _labels(training: Training, dead: list[str]) -> dict[str, Any]:
+    classes = training.problem.corpus.classes
+    prior = np.bincount(training.problem.split.labels, minlength=len(classes)).tolist()
+    return {"alarms": dead, "labeled_prior": prior, "cross_validated": None}
+
+
+def _results(training: Training, loop: Loop) -> dict[str, Any]:
+    settings, last, problem = training.settings, loop.rows[-1], training.problem
+    results: Results = {
+        "method": training.name,
+        "dataset": problem.corpus.name,
+        "seed": settings.seed,
+        "steps": loop.step,
+        "seconds": round(loop.seconds, 3),
+        "steps_per_second": round(loop.step / loop.seconds, 3),
+        **cast(Results, {measure: last.get(measure) for measure in MEASURES}),
+        "evaluated_on": training.evaluated.on,
+        "metric": problem.corpus.metric,
+        "regime": settings.regime,
+        "backbone": settings.network.backbone,
+        "size": training.inputs.card.preprocessing.size,
+        "labels_per_class": settings.data.labels_per_class,
+        "labeled": len(problem.split.labeled),
+        "unlabeled": len(problem.split.unlabeled),
+        "split_hash": problem.split.hash,
+        "classes": list(problem.corpus.classes),
+        "selftrain": __version__,
+        "torch": torch.__version__,
+        "settings_hash": settings_hash(settings),
+        "environment": {**environment(), "device": device_name(training.fabric.device.type)},
+    }
+    return dict(results)

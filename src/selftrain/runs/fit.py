@@ -1,0 +1,282 @@
+"""One run: from a problem and settings to a trained network and a finished run folder.
+
+Knows nothing of equations (methods) or of how a problem was read; it joins data, network, method and engine.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import asdict
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from lightning_fabric import Fabric
+
+from selftrain.config.options import flatten
+from selftrain.config.resolve import with_values
+from selftrain.config.settings import Settings, changes_results
+from selftrain.console import Reporter
+from selftrain.data.corpus import Corpus
+from selftrain.data.split import save_split
+from selftrain.data.views.image_views import ImageViews
+from selftrain.data.views.stream import Stream, batches
+from selftrain.engine.checkpoint import load_checkpoint, not_a_checkpoint, save_checkpoint
+from selftrain.engine.estimate import Estimate
+from selftrain.engine.loggers import check_logger, open_logger
+from selftrain.engine.loop import Loop, add_average
+from selftrain.engine.observers import make_observers
+from selftrain.engine.optim import make_optimizers
+from selftrain.engine.runtime import compile_networks
+from selftrain.engine.sharding import shard_backbones
+from selftrain.errors import UserError
+from selftrain.methods import Method
+from selftrain.nn.collectives import from_first
+from selftrain.nn.network import Network, Task
+from selftrain.runs.dead_classes import alarm, new_alarms
+from selftrain.runs.finish import finish
+from selftrain.runs.folder import free_folder, locked
+from selftrain.runs.layout import RunLayout
+from selftrain.runs.network_inputs import Inputs, prepare_inputs
+from selftrain.runs.problem import Problem, evaluated_images
+from selftrain.runs.process import stopped_by_signals
+from selftrain.runs.run import Run
+from selftrain.runs.training import Training
+
+Watch = Callable[[dict[str, Any]], None]
+
+
+def fit(
+    settings: Settings,
+    method: Method,
+    problem: Problem,
+    fabric: Fabric,
+    reporter: Reporter,
+    *,
+    folder: Path | None = None,
+    resume: bool = False,
+    watch: Watch | None = None,
+) -> Run:
+    """Train ``method`` on ``problem`` and write the run folder; a new folder under ``runs`` if none is given."""
+    settings = _fit_to_images(settings, problem.corpus)
+    _check(settings, method, problem, fabric)
+    evaluated = evaluated_images(settings, problem.corpus, problem.split)
+    with fabric.rank_zero_first(local=True):  # one rank extracts features, the others read them
+        inputs = prepare_inputs(settings, problem.corpus, fabric.device, reporter)
+        if evaluated.on == "test" and evaluated.images is not None:
+            inputs.extract(evaluated.images)
+    net = _network(settings, method, problem, inputs, fabric)
+    training = Training(settings, method, problem, evaluated, inputs, net, fabric)
+    stream = training.stream()
+    if settings.train.compile:
+        compile_networks(net, reporter.warn)
+    loop = _loop(training, stream)
+    if resume and folder is not None:
+        _load_state(loop, RunLayout(folder))
+    if loop.step < loop.steps:
+        _check_readable(stream, loop.step)
+    if from_first(loop.step) != loop.step:
+        raise UserError(f"`resume=True`: rank {fabric.global_rank} found another checkpoint in {folder} than rank 0.")
+    layout = RunLayout(from_first(folder or free_folder(f"{problem.corpus.name}-{training.name}-seed{settings.seed}")))
+    with locked(layout, resume) if fabric.is_global_zero else nullcontext():
+        _take_steps(training, loop, stream, layout, reporter, watch)
+        finish(training, loop, layout, reporter)
+    return Run(layout.folder, reporter)
+
+
+def _fit_to_images(settings: Settings, corpus: Corpus) -> Settings:
+    """Return settings with the size of the images, if weights are random, and a small network for small images."""
+    if settings.regime != "scratch":
+        return settings
+    side = settings.data.size or min(min(corpus.images.load(0).size), 96)
+    values: dict[str, Any] = {"data.size": side}
+    if settings.network.backbone == "wrn":
+        values["network.backbone"] = "wrn-tiny" if side <= 16 else "wrn-28-2"
+    return with_values(settings, values)
+
+
+def _check(settings: Settings, method: Method, problem: Problem, fabric: Fabric) -> None:
+    """Raise a UserError for what would fail later, after minutes of work."""
+    corpus, split = problem.corpus, problem.split
+    if method.views.unlabeled and not len(split.unlabeled):
+        raise UserError(
+            f"{corpus.name}: there are no unlabeled images, and {method.name} needs some. Add some, hide labels with "
+            f'`labels_per_class`, or train with `method="supervised"`.'
+        )
+    for name in (settings.data.path, *corpus.classes):
+        if name != name.encode("utf-8", "replace").decode():
+            raise UserError(f"{name!r}: this name is not valid UTF-8 and cannot be written to files. Rename it.")
+    check_logger(settings.train.logger)
+    _check_ranks(settings, problem, fabric)
+
+
+def _check_ranks(settings: Settings, problem: Problem, fabric: Fabric) -> None:
+    """Raise a UserError if the ranks cannot share a batch, or do not train the same thing."""
+    ranks = fabric.world_size
+    for name in ("batch", "unlabeled_batch"):
+        n = getattr(settings.train, name)
+        if n % ranks:
+            raise UserError(
+                f"train.{name}={n}: {ranks} devices cannot share it equally, so that every sample counts the same. "
+                f"Use {max(1, n // ranks) * ranks} or {(n // ranks + 1) * ranks}."
+            )
+    if settings.train.strategy == "fsdp" and settings.optim.clip and ranks > 1:
+        raise UserError(
+            f"optim.clip={settings.optim.clip}: not supported with train.strategy=fsdp. Use ddp, or set it to 0."
+        )
+    mine = {**flatten(asdict(settings)), "data": problem.split.hash}
+    for name, value in from_first(mine).items():
+        # settings of train that change no result still decide when ranks wait for each other
+        if value != mine[name] and (changes_results(name) or name.startswith("train.")):
+            raise UserError(
+                f"rank {fabric.global_rank} has {name}={mine[name]} and rank 0 has {value}. Start all ranks of a run "
+                f"with the same arguments and the same data."
+            )
+
+
+def _network(settings: Settings, method: Method, problem: Problem, inputs: Inputs, fabric: Fabric) -> Network:
+    card = inputs.card
+    dim = int(getattr(inputs.classifier.psi.backbone, "dim"))  # noqa: B009 -- nn.Module attributes are untyped
+    shape = (dim,) if card.frozen else (card.channels, card.preprocessing.size, card.preprocessing.size)
+    task = Task(len(problem.corpus.classes), len(problem.split.unlabeled), settings.train.steps, shape)
+    net = Network(inputs.classifier, task, bn_apart=settings.network.bn_apart)
+    method.setup(net)
+    if settings.train.channels_last:
+        net = net.to(memory_format=torch.channels_last)
+    if settings.train.strategy == "fsdp" and fabric.world_size > 1:
+        add_average(net, method, settings.optim)
+        shard_backbones(net, fabric.device)
+    return net
+
+
+def _loop(training: Training, stream: Stream) -> Loop:
+    loop = Loop(
+        fabric=training.fabric,
+        settings=training.settings,
+        method=training.method,
+        net=training.net,
+        optimizers=make_optimizers(training.net, training.settings.optim, training.method),
+        observers=make_observers(training.hidden_truth(), len(training.problem.corpus.classes), training.fabric.device),
+        evaluate=training.evaluate,
+        pool=stream.pool,
+    )
+    loop.prepare()
+    return loop
+
+
+def _workers(training: Training, stream: Stream) -> int:
+    """Return how many processes prepare batches: none for images in memory."""
+    if training.settings.data.workers is not None:
+        return training.settings.data.workers
+    images = stream.unlabeled if training.method.views.unlabeled else stream.labeled
+    from_disk = isinstance(images, ImageViews) and images.pixels is None
+    return min(4, torch.get_num_threads()) if from_disk else 0
+
+
+def _take_steps(
+    training: Training, loop: Loop, stream: Stream, layout: RunLayout, reporter: Reporter, watch: Watch | None
+) -> None:
+    """Train from the current step to the last; a run that is stopped raises KeyboardInterrupt."""
+    settings, fabric = training.settings, training.fabric
+    first, device = fabric.is_global_zero, fabric.device
+    workers = _workers(training, stream)
+    with (
+        stopped_by_signals(loop, fabric.world_size),
+        reporter.progress("training", loop.steps, "steps", start=loop.step) as bar,
+    ):
+        if first:
+            _open(training, loop, layout)
+            reporter.log = layout.log
+        _announce(training, loop, reporter)
+        classes = training.problem.corpus.classes
+        kind = settings.train.logger if first else "none"
+        logger = open_logger(kind, layout.folder, classes, loop.step, asdict(settings))
+        estimate = Estimate(loop.steps, device, reporter.say)
+
+        def on_row(row: dict[str, Any]) -> None:
+            row["alarms"] = _alarms(training, loop)
+            if first:
+                layout.append_metrics(row)
+            logger.log(row)
+            reporter.say(_in_words(row, loop.steps))
+            if row["alarms"]:
+                reporter.warn(alarm(row["alarms"], training.method, f"step {row['step']}", "no longer predicted"))
+            bar.note(f"loss {row['loss']:.3f}")
+            if watch is not None:
+                watch(row)
+
+        def on_progress(step: int) -> None:
+            bar.reach(step)
+            estimate(step)
+
+        if watch is not None:
+            for row in loop.rows:
+                watch(row)
+        loop.on_row, loop.on_progress = on_row, on_progress
+        if first:
+            loop.on_checkpoint = partial(_save_state, layout)
+        loop.run(batches(stream, loop.step, loop.steps, workers=workers, pin=device.type == "cuda"))
+    if loop.step < loop.steps:
+        reporter.say(f"stopped at step {loop.step}; to resume it: `resume=True` `out={str(layout.folder)!r}`")
+        raise KeyboardInterrupt
+    logger.close()
+
+
+def _open(training: Training, loop: Loop, layout: RunLayout) -> None:
+    """Write what is known before the first step; metrics are those of the checkpoint, whatever a kill left."""
+    layout.write_settings(training.settings)
+    save_split(training.problem.split, training.problem.corpus, layout.split)
+    layout.write_metrics(loop.rows)
+
+
+def _announce(training: Training, loop: Loop, reporter: Reporter) -> None:
+    settings, corpus, split = training.settings, training.problem.corpus, training.problem.split
+    reporter.say(
+        f"{training.name} on {corpus.name}: {len(corpus.classes)} classes, "
+        f"{len(split.labeled)} labeled and {len(split.unlabeled)} unlabeled images, "
+        f"{settings.regime} regime, {settings.network.backbone} at {training.inputs.card.preprocessing.size} px, "
+        f"seed {settings.seed}" + (f"; from step {loop.step}" if loop.step else "")
+    )
+    if remark := training.method.remarks.get(settings.regime):
+        reporter.say(f"{training.method.name}: {remark}")
+
+
+def _alarms(training: Training, loop: Loop) -> list[str]:
+    """Return the classes that are no longer predicted since the row before the last."""
+    classes = training.problem.corpus.classes
+    present = np.bincount(training.evaluated.labels, minlength=len(classes)) > 0
+    return [classes[k] for k in new_alarms(loop.rows, present.tolist())]
+
+
+def _load_state(loop: Loop, layout: RunLayout) -> None:
+    state = load_checkpoint(layout.checkpoints)
+    if state is None:
+        return
+    try:
+        loop.load_state_dict(state)
+    except (KeyError, RuntimeError, TypeError, ValueError) as error:
+        raise not_a_checkpoint(layout.checkpoints, error) from None
+
+
+def _save_state(layout: RunLayout, state: dict[str, Any]) -> None:
+    save_checkpoint(layout.checkpoints, state)
+
+
+def _check_readable(stream: Stream, step: int) -> None:
+    """Make the first batch, so that whatever is wrong with the data is said before there is a run folder."""
+    labeled, _ = stream[step]
+    assert len(labeled), "a batch without labeled samples"
+
+
+def _in_words(row: dict[str, Any], steps: int) -> str:
+    words = [f"step {row['step']}/{steps}", f"loss {row['loss']:.3f}"]
+    if row["accuracy"] is not None:
+        words += [f"accuracy {100 * row['accuracy']:.1f}", f"worst fifth {100 * row['worst20_percent']:.1f}"]
+    if row.get("pseudo_label_quantity") is not None:
+        words.append(f"pseudo labels kept {100 * row['pseudo_label_quantity']:.0f}%")
+    if row.get("pseudo_label_quality") is not None:
+        words.append(f"of them right {100 * row['pseudo_label_quality']:.0f}%")
+    return "  ".join(words)

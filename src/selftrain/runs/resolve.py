@@ -1,0 +1,72 @@
+"""Settings and method of a run, from what the user gave, the dataset, the regime and, on resume, the run folder.
+
+Knows nothing of data files or training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Any
+
+import torch
+
+from selftrain.config.options import flatten
+from selftrain.config.resolve import make_settings, with_values
+from selftrain.config.settings import Settings, changes_results
+from selftrain.data.source import Source
+from selftrain.errors import UserError
+from selftrain.methods import Method, make_method, spell_method
+from selftrain.runs.layout import RunLayout
+
+
+def resolve(given: Mapping[str, Any], method: Method | None = None) -> tuple[Settings, Method]:
+    """Return the settings and the method that dotted names such as ``{"method.base.tau": 0.9}`` ask for.
+
+    A ``method`` that is given as an object is taken as it is.
+    """
+    given = dict(given)
+    options = {name.removeprefix("method."): given.pop(name) for name in list(given) if name.startswith("method.")}
+    regime = str(given.pop("regime", None) or _default_regime(given))
+    spec = _source(given).spec
+    of_dataset = {} if spec is None else spec.defaults.get(regime, {})
+    settings = make_settings(regime, {**of_dataset, **given})
+    if method is not None and options:
+        raise UserError(f"`method.{next(iter(options))}`: set it in the method object, {spell_method(method)}.")
+    method = method or make_method(settings.method, settings.regime, options)
+    method.check_regime(settings.regime)
+    if settings.network.backbone == "features" and settings.regime != "frozen":
+        raise UserError(f'`regime="{settings.regime}"`: features train in the frozen regime only. Leave it out.')
+    return with_values(settings, {"method": spell_method(method)}), method
+
+
+def _default_regime(given: Mapping[str, Any]) -> str:
+    """Return scratch for Wide ResNets, arrays and datasets of small images; else frozen, or finetune with a GPU."""
+    backbone = str(given.get("network.backbone") or "")
+    if backbone.startswith("wrn") or given.get("network.weights") == "none":
+        return "scratch"
+    source = _source(given)
+    if not backbone and (source.kind == "arrays" or (source.spec is not None and source.spec.regime == "scratch")):
+        return "scratch"
+    return "finetune" if torch.cuda.is_available() and backbone != "features" else "frozen"
+
+
+def _source(given: Mapping[str, Any]) -> Source:
+    return Source.from_settings(given.get("data.path"), root=given.get("data.root"), labels=given.get("data.labels"))
+
+
+def resumed(run: RunLayout, given: Mapping[str, Any], method: Method | None) -> dict[str, Any]:
+    """Return the settings of a run that is resumed, by their dotted names.
+
+    Raises a UserError if those given now contradict those it was started with.
+    """
+    saved = {**run.read_settings(), "train.devices": None}  # a run resumes on as many devices as there are now
+    asked, _ = resolve({**saved, **given}, method)
+    before, now = (flatten(asdict(settings)) for settings in (make_settings(saved["regime"], saved), asked))
+    for name in before:
+        if before[name] != now[name] and changes_results(name):
+            raise UserError(
+                f"`resume=True`: {run.folder} was started with {name}={before[name]}, not {now[name]}. "
+                f"Leave {name} out to resume it, or start a new run in another folder."
+            )
+    return now
