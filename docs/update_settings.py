@@ -1,4 +1,4 @@
-"""Write the tables of settings.md anew from the settings themselves: python docs/update_settings.py"""
+"""Write the tables of settings.md from the settings themselves: python docs/update_settings.py"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""What passes from the data to a method: labeled and unlabeled batches of named views.
+"""Labeled and unlabeled batches of named views, as they pass from the data to a method.
 
-Knows nothing of pixels or features, and holds no label of an unlabeled sample: a method cannot peek.
+Knows nothing of pixels or features, and has no place for the label of an unlabeled sample: a method cannot peek.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ Self = TypeVar("Self", bound="Viewed")
 
 @dataclass(frozen=True)
 class Views:
-    """Which views of a batch a method asks for. Names are ``weak``, ``strong``, ``weak_2``, ``strong_2``, ..."""
+    """The views of a batch that a method reads. Names are ``weak``, ``strong``, ``weak_2``, ``strong_2``, ..."""
 
     labeled: tuple[str, ...] = ("weak",)
     """views of the labeled samples; all of them carry gradient"""
     unlabeled: tuple[str, ...] = ()
     """views of the unlabeled samples"""
     gradient: tuple[str, ...] = ()
-    """those unlabeled views through which gradient flows; psi runs on the others without one"""
+    """unlabeled views through which gradient flows; psi runs on the others without gradient"""
 
     def __post_init__(self) -> None:
         if not set(self.gradient) <= set(self.unlabeled):
             raise ValueError(f"gradient views {self.gradient} are not all among the unlabeled views {self.unlabeled}")
 
     def with_unlabeled(self, name: str) -> Views:
-        """The same views, with ``name`` among the unlabeled ones that carry gradient."""
+        """Return the same views with ``name`` among the unlabeled views that carry gradient."""
 
         def add(names: tuple[str, ...]) -> tuple[str, ...]:
             return names if name in names else (*names, name)
@@ -40,7 +40,7 @@ class Views:
 
 
 def kind_of(view: str) -> str:
-    """``weak_2`` is a ``weak`` view."""
+    """Return ``weak`` or ``strong``: ``weak_2`` is a ``weak`` view."""
     return view.split("_", 1)[0]
 
 
@@ -65,15 +65,15 @@ class Viewed:
         return self["strong"]
 
     def with_views(self: Self, views: Mapping[str, Tensor]) -> Self:
-        """The same samples, seen otherwise (psi of their pictures, for example)."""
+        """Return the same samples with other views, for example the features of their images."""
         raise NotImplementedError
 
     def apply(self: Self, f: Callable[[Tensor], Tensor]) -> Self:
-        """f of every tensor, of labels and indices too."""
+        """Apply f to every tensor, labels and indices included."""
         raise NotImplementedError
 
     def map(self: Self, f: Callable[[Tensor], Tensor]) -> Self:
-        """f of every view."""
+        """Apply f to every view."""
         return self.with_views({name: f(view) for name, view in self.views.items()})
 
     def to(self: Self, device: torch.device) -> Self:
@@ -101,7 +101,7 @@ class Labeled(Viewed):
 
 
 class Unlabeled(Viewed):
-    """Unlabeled samples and their place in the unlabeled set: ``Unlabeled(index=rows, weak=images, strong=...)``."""
+    """Unlabeled samples and their rows in the unlabeled set: ``Unlabeled(index=rows, weak=images, strong=...)``."""
 
     def __init__(self, index: Tensor, **views: Tensor):
         super().__init__(views)

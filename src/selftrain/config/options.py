@@ -20,6 +20,7 @@ import types
 import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
+from functools import cache
 from typing import Annotated, Any, Literal, Union
 
 from selftrain.errors import UserError, nearest
@@ -96,19 +97,22 @@ class Neutral:
 NEUTRAL = Neutral()
 
 
-def field_types(cls: Any) -> dict[str, Any]:
+@cache
+def field_types(cls: Any) -> Mapping[str, Any]:
     """Return the type of each field of a dataclass, without ranges and markers."""
     hints = typing.get_type_hints(cls)
-    return {f.name: hints[f.name] for f in fields(cls)}
+    return types.MappingProxyType({f.name: hints[f.name] for f in fields(cls)})
 
 
-def field_kinds(cls: Any) -> dict[str, Any]:
+@cache
+def field_kinds(cls: Any) -> Mapping[str, Any]:
     """Return the type of each field of a dataclass with its ranges and markers, as ``Annotated`` has them."""
     hints = typing.get_type_hints(cls, include_extras=True)
-    return {f.name: hints[f.name] for f in fields(cls)}
+    return types.MappingProxyType({f.name: hints[f.name] for f in fields(cls)})
 
 
-def field_help(cls: Any) -> dict[str, str]:
+@cache
+def field_help(cls: Any) -> Mapping[str, str]:
     """Return the string literal below each field of a dataclass, inherited fields included."""
     texts: dict[str, str] = {}
     for owner in reversed(cls.__mro__):
@@ -125,7 +129,7 @@ def field_help(cls: Any) -> dict[str, str]:
                 and isinstance(following.value, ast.Constant)
             ):
                 texts[statement.target.id] = " ".join(str(following.value.value).split())
-    return {name: texts.get(name, "") for name in field_types(cls)}
+    return types.MappingProxyType({name: texts.get(name, "") for name in field_types(cls)})
 
 
 def _plain(kind: Any) -> Any:

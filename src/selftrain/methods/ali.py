@@ -1,6 +1,6 @@
-"""ALI: a discriminator of pairs (x, z), real or generated, that also tells the classes.
+"""ALI: a discriminator tells real from generated pairs (x, z), and the classes of real ones.
 
-Knows nothing of pseudo labels; it works on pictures and on feature vectors.
+Knows nothing of pseudo labels; it works on images and on feature vectors.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from selftrain.nn.norms import keeping_running_statistics
 
 
 class Predictor(nn.Module):
-    """The first K logits of D(x, mu(x)); "generated" never is an answer."""
+    """The first K logits of D(x, mu(x)), so that "generated" is never predicted."""
 
     def __init__(self, psi: Encoder, inference: nn.Module, joint: nn.Module):
         super().__init__()
@@ -36,7 +36,7 @@ class Predictor(nn.Module):
 
 
 class Probe(nn.Module):
-    """A linear classifier of the inference network's features."""
+    """A linear classifier on features of the inference network."""
 
     def __init__(self, psi: Encoder, inference: Inference, linear: nn.Module):
         super().__init__()
@@ -48,12 +48,12 @@ class Probe(nn.Module):
 
 
 def log_real(logits: Tensor) -> Tensor:
-    """log(1 - P_{K+1})."""
+    """Return log(1 - P_{K+1})."""
     return logits[:, :-1].logsumexp(dim=1) - logits.logsumexp(dim=1)
 
 
 def log_fake(logits: Tensor) -> Tensor:
-    """log P_{K+1}."""
+    """Return log P_{K+1}."""
     return torch.log_softmax(logits, dim=1)[:, -1]
 
 
@@ -64,17 +64,17 @@ class ALI(Method):
     name: ClassVar[str] = "ali"
     title: ClassVar[str] = "ALI"
     reference: ClassVar[str] = "Dumoulin et al., ICLR 2017"
-    why_no_base: ClassVar[str] = "it makes no pseudo labels: it tells real samples from generated ones"
+    why_no_base: ClassVar[str] = "it separates real samples from generated ones and makes no pseudo labels"
     grid: ClassVar[Grid] = {"lam": (0.1, 0.3, 1.0)}
 
     lam: NonNegative = 1.0
-    """lambda, the weight of telling real from generated"""
+    """lambda, the weight of the adversarial losses"""
     z: Count = 64
     """length of the hidden vector"""
     lr: NonNegative = 1e-4
-    """learning rate of Adam for generator and inference network, at the start"""
+    """initial learning rate of Adam for the generator and the inference network"""
     features: bool = False
-    """play without labels; they train but a linear classifier, on features of the inference network"""
+    """adversarial training without labels, which train only a linear classifier on features of the inference network"""
 
     w_strong: NonNegative = 0.0
     """weight of a second labeled loss, on strong views"""

@@ -1,4 +1,4 @@
-"""The contract every method keeps, and what the self-training methods have in common.
+"""The contract of every method, and the code that self-training methods share.
 
 Knows nothing of loops, devices, files or datasets: a method is its hyper-parameters and its equations.
 """
@@ -28,12 +28,12 @@ LAMBDAS, TAUS, TEMPERATURES = (0.1, 0.3, 1.0, 3.0), (0.7, 0.8, 0.9, 0.95), (0.1,
 
 
 class Losses(NamedTuple):
-    """What a call of an objective gives: the weighted terms whose sum is minimised, and the pseudo labels made."""
+    """The result of an objective: the weighted terms whose sum is minimised, and the pseudo labels that were made."""
 
     terms: dict[str, Tensor]
     pseudo: PseudoLabels | None = None
-    notes: Notes = {}  # noqa: RUF012 -- nobody adds to it
-    """what was computed on the way and may interest observers, without gradient: logits of other heads, for example"""
+    notes: Notes = {}  # noqa: RUF012 -- never modified
+    """intermediate values without gradient that observers may read, such as the logits of other heads"""
 
     @property
     def total(self) -> Tensor:
@@ -41,7 +41,7 @@ class Losses(NamedTuple):
 
     @classmethod
     def sum(cls, several: Iterable[Losses]) -> Losses:
-        """Those of several networks, term by term; pseudo labels and notes are those of the first."""
+        """Add the losses of several networks term by term; pseudo labels and notes are those of the first."""
         first, *others = several
         if not others:
             return first
@@ -51,44 +51,44 @@ class Losses(NamedTuple):
         return first._replace(terms=terms)
 
     def backward(self) -> None:
-        self.total.backward()
+        torch.autograd.backward(self.total)
 
 
-# What is a matter of the regime and not of the method: so that comparisons are fair, all methods share it.
+# Defaults that belong to the regime: all methods share them, so that comparisons are fair.
 SHARED_DEFAULTS: Mapping[str, Mapping[str, Any]] = {"finetune": {"w_strong": 0.1}, "frozen": {"w_strong": 1.0}}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Method:
-    """Hyper-parameters plus equations. All that changes in training lives in the network."""
+    """Hyper-parameters and equations. All state that changes during training is in the network."""
 
     name: ClassVar[str]
     """how the method is spelled in a method string"""
     title: ClassVar[str]
     """how people write its name"""
     reference: ClassVar[str]
-    """authors, title or venue, year"""
+    """authors, venue and year"""
     regimes: ClassVar[tuple[str, ...]] = ("scratch", "finetune", "frozen")
-    """where the method makes sense"""
+    """regimes in which the method can be trained"""
     defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    """field values of a regime that differ from those of the class"""
+    """options whose defaults in a regime differ from those of the class"""
     remarks: ClassVar[Mapping[str, str]] = {}
-    """what a user should know about the method in a regime"""
+    """a note to the user about the method in a regime"""
     grid: ClassVar[Grid] = {}
     """values that a search tries for each option that matters most; the paper's where it gives them"""
-    why_no_base: ClassVar[str] = "it makes no pseudo labels that a head of its own could learn from"
+    why_no_base: ClassVar[str] = "it makes no pseudo labels that another head could learn from"
     """why DST cannot wrap it"""
 
     @classmethod
     def regime_defaults(cls, regime: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The field values of ``regime``, which may depend on those the user has given."""
+        """Return the defaults of ``regime``, which may depend on the options that the user has given."""
         known = field_types(cls)
         shared = {name: value for name, value in SHARED_DEFAULTS.get(regime, {}).items() if name in known}
         return {**shared, **cls.defaults.get(regime, {})}
 
     @classmethod
     def preset_values(cls, preset: str) -> Mapping[str, Any]:
-        """The field values a named preset stands for, where the method has presets."""
+        """Return the options that a named preset sets, where the method has presets."""
         return {}
 
     @classmethod
@@ -105,7 +105,7 @@ class Method:
         check_fields(self, f"{self.name}({{}})".format)
 
     def check_regime(self, regime: str) -> None:
-        """Refuse a regime in which the method makes no sense."""
+        """Raise a UserError if the method cannot be trained in ``regime``."""
         if regime not in self.regimes:
             why = f": {self.remarks[regime]}" if regime in self.remarks else ""
             possible = " or ".join(f'`regime="{one}"`' for one in self.regimes)
@@ -118,64 +118,66 @@ class Method:
 
     @property
     def rounds(self) -> int:
-        """How often training is run; before each but the first the network starts afresh."""
+        """Number of training rounds; each round but the first starts from a newly initialised network."""
         return 1
 
     @property
     def averaged(self) -> bool:
-        """Its predictor is a moving average already."""
+        """Whether the predictor is a moving average already, so that the engine keeps none."""
         return False
 
     @property
     def lasting(self) -> tuple[str, ...]:
-        """Parts that outlive a round."""
+        """Names of the parts that are kept from one round to the next."""
         return ()
 
     @property
     def turns(self) -> tuple[str, ...]:
-        """The players of a step, in order; each gets a call of the objective and an optimiser step of its own."""
+        """The turns of a step, in order; each has its own call of the objective and its own optimiser step."""
         return ("all",)
 
     def setup(self, net: Network) -> None:
-        """Add the modules and buffers the equations need to ``net.parts``."""
+        """Add the modules and buffers that the equations need to ``net.parts``."""
 
     def objective(self, net: Network, labeled: Labeled, unlabeled: Unlabeled, turn: str = "all") -> Losses:
-        """The loss of one batch of images (or features), as this turn's player sees it."""
+        """Return the losses of one batch of images (or features) in this turn."""
         return Losses.sum(self.losses(one, labeled, unlabeled, turn) for one in net.members)
 
     def losses(self, net: Network, labeled: Labeled, unlabeled: Unlabeled, turn: str = "all") -> Losses:
-        """The terms of one network, where there are twins."""
+        """Return the losses of one network; ``objective`` adds those of twin networks."""
         raise NotImplementedError
 
     def survey_due(self, t: int, steps: int) -> bool:
-        """Whether the method wants to see the whole unlabeled set before step t; a round has ``steps``."""
+        """Tell whether ``survey`` must be called before step t; a round has ``steps`` steps."""
         return False
 
     def survey(self, net: Network, model: nn.Module, pool: Iterable[Unlabeled]) -> None:
-        """Take note of the unlabeled set: ``pool`` has weak views of this rank's share of it, in order, batch by batch.
+        """Update the state that depends on the whole unlabeled set.
 
-        ``model`` is what would be evaluated at this moment: the predictor, or its average.
+        ``pool`` yields batches of weak views of this rank's share of the set, in order. ``model`` is the model that
+        would be evaluated now: the predictor, or its average.
         """
 
     def optimizers(self, net: Network) -> list[torch.optim.Optimizer]:
-        """Optimisers of the method's own, for parts that plain SGD does not suit."""
+        """Return additional optimisers, for parts that must not be trained with SGD."""
         return []
 
     def after_step(self, net: Network, t: int) -> None:
-        """What follows the optimiser step t = 0, 1, ...: moving averages, queues."""
+        """Update moving averages and queues after the optimiser step t = 0, 1, ..."""
 
     def predictor(self, net: Network) -> nn.Module:
-        """The module to evaluate and export; the engine averages it where it is the classifier itself."""
+        """Return the module to evaluate and export; the engine averages it where it is the classifier itself."""
         return net.classifier
 
 
 def labeled_loss(h: nn.Module, l: Labeled, w_strong: float = 0.0, weak: str = "weak", strong: str = "strong") -> Tensor:
-    """L_L(psi, h) (Eq. 1), plus w_strong times the same on strong views where asked for."""
+    """Return L_L(psi, h) (Eq. 1), plus w_strong times the same loss on strong views."""
     loss = cross_entropy(h(l[weak]), l.y)
     return loss + w_strong * cross_entropy(h(l[strong]), l.y) if w_strong else loss
 
 
 def labeled_views(w_strong: float) -> tuple[str, ...]:
+    """Return the labeled views that ``labeled_loss`` reads."""
     return ("weak", "strong") if w_strong else ("weak",)
 
 
@@ -189,26 +191,26 @@ class SelfTraining(Method):
     """weight of a second labeled loss, on strong views (0.1 in the paper's released fine-tuning code)"""
 
     def label(self, net: Network, h: nn.Module, u: Unlabeled) -> PseudoLabels:
-        """f_hat_{psi,h} on features of the unlabeled views. Pure: it changes no state."""
+        """Return f_hat_{psi,h} from features of the unlabeled views. Pure: it changes no state."""
         raise NotImplementedError
 
     def imitate(self, net: Network, h: nn.Module, u: Unlabeled, f_hat: PseudoLabels) -> Tensor:
-        """L_U(psi, h, f_hat): how far head h is from the pseudo labels."""
+        """Return L_U(psi, h, f_hat), the loss of head h on the pseudo labels."""
         raise NotImplementedError
 
     def record(self, net: Network, l: Labeled, u: Unlabeled, f_hat: PseudoLabels) -> None:
-        """Keep the statistics that later labels depend on; called once a step."""
+        """Update the statistics that later labels depend on; called once per step."""
 
     def encode(self, net: Network, views: Views, labeled: Labeled, unlabeled: Unlabeled) -> tuple[Labeled, Unlabeled]:
-        """psi of the views that ``label``, ``imitate`` and ``supervise`` read."""
+        """Return psi of the views that ``label``, ``imitate`` and ``supervise`` read."""
         return net.encode(views, labeled, unlabeled)
 
     def supervise(self, net: Network, h: nn.Module, l: Labeled) -> Tensor:
-        """L_L(psi, h) on features of the labeled views."""
+        """Return L_L(psi, h) from features of the labeled views."""
         return labeled_loss(h, l, self.w_strong)
 
     def weight(self, net: Network) -> Tensor | float:
-        """lambda, which may depend on the step."""
+        """Return lambda, which may depend on the step."""
         return self.lam
 
     def losses(self, net: Network, labeled: Labeled, unlabeled: Unlabeled, turn: str = "all") -> Losses:
@@ -262,7 +264,7 @@ class Wrapper(Method):
 
     def __post_init__(self) -> None:
         if not self.base.can_be_base():
-            raise UserError(f"{self.name} cannot wrap {self.base.name!r}: {self.base.why_no_base}.")
+            raise UserError(f"`method`: {self.name} cannot wrap {self.base.name!r}: {self.base.why_no_base}.")
         super().__post_init__()
 
     def check_regime(self, regime: str) -> None:

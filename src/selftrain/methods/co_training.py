@@ -1,6 +1,6 @@
-"""Co-training: two heads, each on views of its own, teach each other.
+"""Co-training: two heads, each with its own views, teach each other.
 
-Knows nothing of pictures; the views of the two heads are two draws of the same augmentation.
+Knows nothing of images; the views of the two heads are two draws of the same augmentation.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from selftrain.nn.network import Network
 
 
 def overlap(h_1: nn.Module, h_2: nn.Module) -> Tensor:
-    """|W_1 W_2^T|_F^2 of the last layers of two heads: 0 where they look at different features."""
+    """Return |W_1 W_2^T|_F^2 of the last layers of two heads: 0 if they use different features."""
     W_1, W_2 = ([p for p in h.parameters() if p.dim() == 2][-1] for h in (h_1, h_2))
     return (W_1 @ W_2.T).square().sum()
 
@@ -38,16 +38,16 @@ class CoTraining(Method):
     grid: ClassVar[Grid] = {"tau": TAUS, "lam": LAMBDAS}
 
     tau: ZeroToOne = 0.95
-    """confidence a pseudo label needs in order to be kept"""
+    """confidence that a pseudo label needs to be kept"""
     lam: NonNegative = 1.0
     """lambda, the weight of the unlabeled losses"""
     gamma: NonNegative = 0.0
-    """weight of the overlap of the two heads"""
+    """weight of the overlap between the two heads"""
     w_strong: NonNegative = 0.0
     """weight of a second labeled loss, on strong views"""
 
     def names(self, k: int) -> tuple[str, str]:
-        """The weak and the strong view of head k."""
+        """Return the names of the weak and the strong view of head k."""
         return ("weak", "strong") if k == 0 else ("weak_2", "strong_2")
 
     @property

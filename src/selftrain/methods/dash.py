@@ -1,4 +1,4 @@
-"""Dash: keep the samples whose loss is below a threshold that shrinks.
+"""Dash: keep the samples whose loss is below a shrinking threshold.
 
 Knows nothing of which head it trains: ``label`` and ``imitate`` take it as an argument.
 """
@@ -39,17 +39,17 @@ class Dash(SelfTraining):
     grid: ClassVar[Grid] = {"lam": LAMBDAS}
 
     gamma: NonNegative = 1.27
-    """by which the threshold is divided at each update"""
+    """divisor of the threshold at each update"""
     C: NonNegative = 1.0001
-    """factor of rho_hat at the start"""
+    """factor on rho_hat at the start"""
     rho_min: NonNegative = 0.05
-    """the least the threshold falls to; 0.05 is a confidence of 0.95"""
+    """lower limit of the threshold; 0.05 corresponds to a confidence of 0.95"""
     warmup: NonNegative = 0.02
-    """share of training on labeled data alone; rho_hat is the labeled loss at its end"""
+    """share of training that uses labeled data only; rho_hat is the labeled loss at its end"""
     every: NonNegative = 0.01
     """share of training between updates of the threshold"""
     T: Positive = 0.5
-    """temperature of the soft targets until the threshold has come down to rho_min; hard ones follow"""
+    """temperature of the soft targets, which become hard targets once the threshold reaches rho_min"""
     hard: bool = False
     """hard targets from the start"""
 
@@ -61,7 +61,7 @@ class Dash(SelfTraining):
         net.parts["dash"] = LabeledLoss()
 
     def rho(self, net: Network) -> Tensor:
-        """The threshold at this step; below 0, so that nothing is kept, during the warm-up."""
+        """Return the threshold at this step; during the warm-up it is negative, so that nothing is kept."""
         first = round(self.warmup * net.task.steps)
         c = ((net.step - first) / max(1.0, self.every * net.task.steps)).floor()
         rho = (self.C * self.gamma**-c * net.part("dash", LabeledLoss).rho_hat).clamp(min=self.rho_min)

@@ -1,4 +1,4 @@
-"""DebiasMatch: the average prediction is removed before labelling, and put back as a margin.
+"""DebiasMatch: remove the average prediction before labelling, and add it to the loss as a margin.
 
 Knows nothing of which head it trains: ``label`` and ``imitate`` take it as an argument.
 """
@@ -49,7 +49,7 @@ class DebiasMatch(FixMatch):
     m: ZeroToOne = 0.999
     """decay of the average prediction"""
     update_first: bool = True
-    """a batch counts in the average that its own labels are made with; the original looks at earlier batches only"""
+    """a batch updates the average before it is labeled; the original uses the average of earlier batches only"""
 
     def setup(self, net: Network) -> None:
         net.parts["debiasmatch"] = MeanPrediction(net.task.classes)

@@ -1,4 +1,4 @@
-"""DivideMix for unlabeled data: two networks divide pseudo labels into clean and doubtful ones for each other.
+"""DivideMix for unlabeled data: two networks divide the pseudo labels into clean and doubtful ones for each other.
 
 Knows nothing of which head it trains: ``supervise`` and ``imitate`` take it as an argument.
 """
@@ -26,8 +26,8 @@ from selftrain.nn.norms import keeping_running_statistics
 
 
 class Division(nn.Module):
-    """Of every unlabeled sample: its pseudo label (-1: none yet), the other network's belief that it is clean, and the
-    label that the next division will judge."""
+    """For each unlabeled sample: its pseudo label (-1: none yet), the probability that this label is clean according to
+    the other network, and the label that the next division will judge."""
 
     y: Tensor
     w: Tensor
@@ -55,13 +55,13 @@ class DivideMix(SelfTraining):
     T: Positive = 0.5
     """temperature of refined and guessed labels"""
     a: Positive = 4.0
-    """of Beta(a, a), from which the share of the partner is drawn for every sample"""
+    """parameter of Beta(a, a), from which the mixing weight of each sample is drawn"""
     mix_labeled: bool = True
-    """the labeled loss is on labeled samples mixed among themselves, not on the samples as they are"""
+    """compute the labeled loss on labeled samples mixed with each other, instead of on unmixed samples"""
     ramp: NonNegative = 0.05
-    """share of training over which lam_u rises linearly from 0, once there is a division"""
+    """share of training over which lam_u rises linearly from 0 after the first division"""
     warmup: NonNegative = 0.1
-    """share of training on labeled data alone, before the first division"""
+    """share of training that uses labeled data only, before the first division"""
     every: NonNegative = 0.05
     """share of training between divisions"""
     w_uniform: NonNegative = 1.0
@@ -99,7 +99,7 @@ class DivideMix(SelfTraining):
             theirs.w.copy_(st.clean_probability(-chosen.clamp(min=1e-12).log()))
 
     def encode(self, net: Network, views: Views, labeled: Labeled, unlabeled: Unlabeled) -> tuple[Labeled, Unlabeled]:
-        """Refine, guess and mix; labeled samples are mixed among themselves if at all, pseudo-labeled ones with all."""
+        """Refine, guess and mix. Labeled samples are mixed with labeled ones only, pseudo-labeled samples with all."""
         x_l, *x_u = map(net.psi.normalise, (labeled.weak, unlabeled.weak, unlabeled["weak_2"]))
         with torch.no_grad():
             own, other = (self._guess(one, x_u) for one in (net, net.peer))
@@ -114,7 +114,7 @@ class DivideMix(SelfTraining):
             mixed_l, t_l = st.mixup(x_l, targets, torch.randperm(len(x_l), device=x_l.device), self.a)
         x, t = torch.cat([*x_u, x_l]), torch.cat([q, q, targets])
         mixed_u, t_u = st.mixup(x, t, torch.randperm(len(x), device=x.device)[: 2 * len(q)], self.a)
-        unmixed = self.mix_labeled and views.gradient  # a worst case judges samples as they are
+        unmixed = self.mix_labeled and views.gradient  # the worst case uses unmixed samples
         names_l = views.labeled if unmixed else views.labeled[1:]
         asked = [labeled[name] for name in names_l] + [unlabeled[name] for name in views.gradient]
         z_l, z_u, *z = net.embed(mixed_l, mixed_u, *map(net.psi.normalise, asked))
@@ -152,5 +152,5 @@ class DivideMix(SelfTraining):
 
 
 def _pairs(x: Tensor) -> Tensor:
-    """Rows of the first view, then of the second, as a pair for each sample."""
-    return x.unflatten(0, (2, -1)).transpose(0, 1)
+    """Turn the rows of the first view, followed by those of the second, into one pair per sample."""
+    return torch.unflatten(x, 0, (2, -1)).transpose(0, 1)

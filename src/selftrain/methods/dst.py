@@ -1,6 +1,6 @@
 """Debiased Self-Training, an add-on for any method that can label and imitate.
 
-Knows nothing of the base it wraps beyond those two verbs.
+Knows nothing of the base that it wraps beyond the hooks of ``SelfTraining``.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from selftrain.nn.layers import apply_in_one_pass, mlp_head
 from selftrain.nn.network import Network
 from selftrain.nn.norms import keeping_running_statistics
 
-# The paper's equations and the code its authors released differ; both are here by name.
+# The paper's equations and the code that its authors released differ; both are presets.
 PRESETS: dict[str, dict[str, Any]] = {
     "paper": {"worst_view": "strong", "worst_loss": "cross_entropy", "worst_threshold": True, "worst_labels": "true",
               "eta_prime": 1.0, "optimiser": "alternating", "reversal": 1.0, "warmup": 0.0},
@@ -46,41 +46,41 @@ class DST(Wrapper):
     }
 
     preset: Literal["released", "paper"] = "released"
-    """values of what is left unset below: the 'paper's equations or its authors' 'released' code"""
+    """values of the options left unset below: those of the paper's equations, or of its authors' released code"""
     pseudo_head: Literal["mlp", "linear", "none"] = "mlp"
-    """h_pseudo, the only head that learns from pseudo labels; with 'none' it is h, as in the base"""
+    """h_pseudo, the only head that learns from pseudo labels; none: h itself, as in the base"""
     worst: bool = True
-    """estimate the worst case with h' and move psi away from it"""
+    """estimate the worst case with h' and train psi to avoid it"""
     worst_view: Literal["weak", "strong", "base"] = UNSET
-    """unlabeled view h' sees: strong (paper), weak (released), or one the base trains on (cheapest)"""
+    """unlabeled view of h': strong (paper), weak (released), or one that the base trains on (cheapest)"""
     worst_loss: Literal["cross_entropy", "mistake"] = UNSET
     """error of h' on unlabeled data: cross_entropy (paper) or mistake, the bounded -log(1 - p) (released)"""
     worst_threshold: bool = UNSET
-    """h' departs only from pseudo labels that are kept (paper) or from all (released)"""
+    """h' departs from the kept pseudo labels only (paper) or from all (released)"""
     worst_labels: Literal["true", "predicted"] = UNSET
-    """h' is right about true labels (paper) or about those h predicts (released) on labeled data"""
+    """on labeled data h' learns the true labels (paper) or those that h predicts (released)"""
     eta: NonNegative = 1.0
     """weight of the worst case"""
     eta_prime: NonNegative = UNSET
-    """weight of labeled against unlabeled data within the worst case"""
+    """weight of labeled relative to unlabeled data within the worst case"""
     optimiser: Literal["grl", "alternating"] = UNSET
-    """one backward pass through gradient reversal, or a step of h' and then one of the others (paper)"""
+    """grl: one backward pass with gradient reversal; alternating (paper): a step of h', then one of the others"""
     reversal: NonNegative = UNSET
-    """hi, the factor c of the reversed gradient into psi once warmed up"""
+    """hi, the factor c on the reversed gradient into psi after the warm-up"""
     warmup: NonNegative = UNSET
-    """N of c = 2 hi/(1 + exp(-i/N)) - hi, in steps, or as a share of training if below 1; 0: c = hi at once"""
+    """N of c = 2 hi/(1 + exp(-i/N)) - hi, in steps, or as a share of training if below 1; 0: c = hi from the start"""
     width: Annotated[int | None, AtLeast(0)] = None
     """hidden width of h_pseudo and h'; none: twice the feature dimension"""
     dropout: Annotated[float, AtLeast(0), Below(1)] = 0.5
     """dropout of h_pseudo and h'"""
     worst_layers: Literal[2, 3] = 2
-    """layers of h'; with 3, batch norm in place of dropout"""
+    """layers of h'; 3 layers use batch norm instead of dropout"""
     ce_cap: Annotated[float | None, AtLeast(0)] = None
-    """bound on the cross entropy of h' on one sample, which has none otherwise"""
+    """upper bound of the cross entropy of h' per sample; none: unbounded"""
 
     @classmethod
     def regime_defaults(cls, regime: str, given: Mapping[str, Any]) -> Mapping[str, Any]:
-        paper = given.get("preset") == "paper"  # whose equations are those of every regime
+        paper = given.get("preset") == "paper"  # the paper has the same equations in every regime
         return {key: value for key, value in cls.defaults.get(regime, {}).items() if key == "width" or not paper}
 
     @classmethod
@@ -103,7 +103,7 @@ class DST(Wrapper):
 
     @property
     def sees(self) -> str:
-        """The unlabeled view h' sees."""
+        """The unlabeled view of h'."""
         return (*self.base.views.gradient, "weak")[0] if self.worst_view == "base" else self.worst_view
 
     @property
@@ -131,7 +131,7 @@ class DST(Wrapper):
         terms, notes = {"labeled": self.base.supervise(net, net.h, l)}, Notes()
         with recording_output(h_pseudo, notes, "h" if h_pseudo is net.h else "h_pseudo"):
             terms["unlabeled"] = self.base.weight(net) * self.base.imitate(net, h_pseudo, u, f_hat)  # Eq. 5
-        if self.worst and turn == "all":  # psi and h' in one backward pass: the gradient turns round on its way to psi
+        if self.worst and turn == "all":  # one backward pass for psi and h': the gradient is reversed on its way to psi
             reverse = partial(st.reverse_gradient, c=self.coefficient(net))
             terms["worst"] = self.eta * self.E(net, l, u, f_hat, notes, reverse)
         elif self.worst:  # min over psi with h' fixed, Eq. 7
@@ -144,7 +144,7 @@ class DST(Wrapper):
         self, net: Network, l: Labeled, u: Unlabeled, f_hat: st.PseudoLabels, notes: Notes,
         reverse: Callable[[Tensor], Tensor] = lambda z: z,
     ) -> Tensor:  # fmt: skip
-        """What h' minimises: wrong on labeled data, or in agreement with f_hat on unlabeled data."""
+        """Return the loss of h': its error on labeled data plus its agreement with f_hat on unlabeled data."""
         h_worst, exists = net.parts["h_worst"], f_hat.y >= 0
         f_hat = st.PseudoLabels(f_hat.y, f_hat.keep if self.worst_threshold else exists)
         on_u, on_l = apply_in_one_pass(h_worst, reverse(u[self.sees]), reverse(l.weak))
@@ -157,6 +157,6 @@ class DST(Wrapper):
         return (self.eta_prime * wrong + agreement) * exists.any()  # no worst case until the base has made labels
 
     def coefficient(self, net: Network) -> Tensor:
-        """c at the current step."""
+        """Return c at the current step."""
         N = self.warmup * net.task.steps if 0 < self.warmup < 1 else self.warmup
         return st.reversal_coefficient(net.step, self.reversal, N)

@@ -30,7 +30,7 @@ class FixMatch(SelfTraining):
     grid: ClassVar[Grid] = {"tau": TAUS, "lam": LAMBDAS}
 
     tau: ZeroToOne = 0.95
-    """confidence a pseudo label needs in order to be kept"""
+    """confidence that a pseudo label needs to be kept"""
 
     @property
     def views(self) -> Views:

@@ -1,4 +1,4 @@
-"""FlexMatch: FixMatch with a threshold for each class that follows how well the class is learned.
+"""FlexMatch: FixMatch with one threshold per class, which follows how well the class is learned.
 
 Knows nothing of which head it trains: ``label`` and ``imitate`` take it as an argument.
 """
@@ -20,8 +20,10 @@ from selftrain.nn.network import Network
 
 
 class LearningStatus(nn.Module):
-    """The last confident label of every unlabeled sample, and how many samples carry each. An update costs the same
-    however many samples there are."""
+    """The last confident label of each unlabeled sample, and the number of samples per label.
+
+    The cost of an update does not depend on the number of samples.
+    """
 
     selected: Tensor
     counts: Tensor
@@ -29,11 +31,13 @@ class LearningStatus(nn.Module):
     def __init__(self, unlabeled: int, classes: int) -> None:
         super().__init__()
         self.register_buffer("selected", torch.full((unlabeled,), -1))
-        self.register_buffer("counts", torch.zeros(classes + 1, dtype=torch.int64))  # the first: those without a label
+        self.register_buffer(
+            "counts", torch.zeros(classes + 1, dtype=torch.int64)
+        )  # the first counts samples without a label
         self.counts[0] = unlabeled
 
     def update(self, index: Tensor, y: Tensor, sure: Tensor) -> None:
-        """selected[index] = y where sure. Of a sample that comes up twice in a batch the last sure label counts."""
+        """Set selected[index] = y where sure. If a sample occurs twice in a batch, its last sure label counts."""
         same = index[:, None] == index[None]
         place = torch.arange(1, len(index) + 1, device=index.device)
         last = (same & sure).mul(place).amax(dim=1)
@@ -57,13 +61,13 @@ class FlexMatch(FixMatch):
     }
 
     warmup: bool = True
-    """thresholds stay low as long as most samples have never had a confident label"""
+    """thresholds stay low while most samples have not had a confident label yet"""
 
     def setup(self, net: Network) -> None:
         net.parts["flexmatch"] = LearningStatus(net.task.unlabeled, net.task.classes)
 
     def thresholds(self, net: Network) -> Tensor:
-        """tau M(beta(c)) of each class; tau itself as long as there is nothing to count."""
+        """Return tau M(beta(c)) per class; tau itself while no sample has had a confident label."""
         counts = net.part("flexmatch", LearningStatus).counts
         sigma = counts[1:].float()
         most = (counts if self.warmup else counts[1:]).max()

@@ -1,4 +1,4 @@
-"""Pure tensor functions that the equations of several methods share.
+"""Tensor functions that the equations of several methods share.
 
 Knows nothing of networks, methods or data: tensors in, tensors out.
 """
@@ -14,43 +14,43 @@ from torch.nn import functional as F
 
 
 class PseudoLabels(NamedTuple):
-    """f_hat on a batch: the class given to each unlabeled sample, and whether it is kept. Never carries gradient."""
+    """f_hat on a batch: the class of each unlabeled sample, and whether it is kept. Never carries gradient."""
 
     y: Tensor
-    """(B,) the class; -1 where a sample has no label at all yet"""
+    """(B,) the class; -1 where a sample has no label yet"""
     keep: Tensor
     """(B,) bool, f_hat != -1"""
     target: Tensor | None = None
-    """(B, K) the distribution to imitate, where it is softer than y"""
+    """(B, K) the distribution to imitate, where the target is soft"""
     note: Tensor | None = None
-    """what the method that made the labels wants to remember of this batch"""
+    """further values of this batch that the method needs in ``imitate`` or ``record``"""
 
 
 def threshold(p: Tensor, tau: float | Tensor) -> PseudoLabels:
-    """f_hat = argmax p where max p >= tau, else -1 (Eq. 2)."""
+    """Return f_hat = argmax p where max p >= tau, else -1 (Eq. 2)."""
     confidence, y = p.detach().max(dim=1)
     return PseudoLabels(y, confidence >= tau)
 
 
 def probabilities(logits: Tensor) -> Tensor:
-    """softmax, in float32 whatever the precision of the logits."""
+    """Return the softmax in float32, whatever the precision of the logits."""
     return torch.softmax(logits.float(), dim=1)
 
 
 def sharpen(p: Tensor, T: float) -> Tensor:
-    """p^(1/T), normalised: T = 1 leaves p as it is, T to 0 makes it one-hot."""
+    """Return p^(1/T), normalised: T = 1 leaves p unchanged, T close to 0 makes it one-hot."""
     return torch.softmax(p.clamp(min=1e-12).log() / T, dim=1)
 
 
 def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
-    """(1/B) sum H(y, p) for classes (B,) or distributions (B, K), in float32 whatever the precision of the logits."""
+    """Return (1/B) sum H(y, p) for classes (B,) or distributions (B, K), in float32."""
     return F.cross_entropy(logits.float(), y)
 
 
 def pseudo_cross_entropy(logits: Tensor, f_hat: PseudoLabels, cap: float | None = None) -> Tensor:
-    """L_U (Eq. 3): (1/B) sum 1[f_hat != -1] H(f_hat, p). Divides by B, never by the number kept.
+    """Return L_U (Eq. 3): (1/B) sum 1[f_hat != -1] H(f_hat, p). Divides by B, never by the number kept.
 
-    With ``cap`` no sample counts for more than that: the cross entropy of a head that *wants* to be wrong is unbounded.
+    ``cap`` is an upper bound per sample: the cross entropy of a head that is trained to be wrong has no other.
     """
     target = f_hat.y.clamp(min=0) if f_hat.target is None else f_hat.target
     loss = F.cross_entropy(logits.float(), target, reduction="none")
@@ -60,12 +60,12 @@ def pseudo_cross_entropy(logits: Tensor, f_hat: PseudoLabels, cap: float | None 
 
 
 def kl_divergence(p: Tensor, logits: Tensor) -> Tensor:
-    """KL(p || softmax(logits)) of each sample."""
+    """Return KL(p || softmax(logits)) per sample."""
     return F.kl_div(torch.log_softmax(logits.float(), dim=1), p, reduction="none").sum(dim=1)
 
 
 def squared_error(p: Tensor, q: Tensor, reduction: str = "class_mean") -> Tensor:
-    """Of each sample: the mean over classes of (p - q)^2, or the sum with ``class_sum``, which is K times that."""
+    """Return the mean over classes of (p - q)^2 per sample, or with ``class_sum`` the sum, K times as large."""
     squares = (p - q).square()
     return squares.mean(dim=1) if reduction == "class_mean" else squares.sum(dim=1)
 
@@ -73,7 +73,10 @@ def squared_error(p: Tensor, q: Tensor, reduction: str = "class_mean") -> Tensor
 def mixup(
     x: Tensor, y: Tensor, partner: Tensor, a: float, per: str = "sample", lam: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:
-    """lam x + (1 - lam) x[partner], and y alike; lam ~ Beta(a, a), the larger part one's own, per sample or batch."""
+    """Return lam x + (1 - lam) x[partner], and the same mix of y.
+
+    lam ~ Beta(a, a) is drawn per sample or once per batch, and is replaced by max(lam, 1 - lam).
+    """
     if lam is None:
         draws = len(partner) if per == "sample" else 1
         lam = torch.distributions.Beta(torch.full((draws,), a, device=x.device), a).sample().expand(len(partner))
@@ -84,27 +87,27 @@ def mixup(
 
 
 def mistake_loss(logits: Tensor, f_hat: PseudoLabels) -> Tensor:
-    """-(1/B) sum 1[f_hat != -1] log min(1, 1 - p[f_hat] + 1e-6): small where a head disagrees with f_hat."""
+    """Return -(1/B) sum 1[f_hat != -1] log min(1, 1 - p[f_hat] + 1e-6), small where a head disagrees with f_hat."""
     p = probabilities(logits).gather(1, f_hat.y.clamp(min=0)[:, None]).squeeze(1)
     return -(torch.log((1 - p + 1e-6).clamp(max=1)) * f_hat.keep).mean()
 
 
 def linear_ramp(step: Tensor, length: float) -> Tensor | float:
-    """0 to 1 over the first ``length`` steps; 1 throughout if ``length`` is 0."""
+    """Rise linearly from 0 to 1 over the first ``length`` steps; always 1 if ``length`` is 0."""
     return (step / length).clamp(max=1) if length > 0 else 1.0
 
 
 def gaussian_ramp(step: Tensor, length: float) -> Tensor | float:
-    """exp(-5 (1 - t/T)^2), from nearly 0 to 1 over the first ``length`` steps; 1 throughout if ``length`` is 0."""
+    """Rise as exp(-5 (1 - t/T)^2) to 1 over the first ``length`` steps; always 1 if ``length`` is 0."""
     return torch.exp(-5 * (1 - (step / length).clamp(max=1)).square()) if length > 0 else 1.0
 
 
 def clean_probability(losses: Tensor) -> Tensor:
-    """The posterior of the component with the lower mean, of two Gaussians fitted to losses scaled to [0, 1]."""
+    """Fit two Gaussians to losses scaled to [0, 1]; return the posterior of the one with the lower mean."""
     from sklearn.mixture import GaussianMixture
 
     low, high = losses.min(), losses.max()
-    if len(losses) < 2 or not high - low > 1e-6:  # all alike: nothing tells clean from doubtful
+    if len(losses) < 2 or not high - low > 1e-6:  # equal losses do not separate clean from doubtful
         return torch.zeros_like(losses)
     scaled = ((losses - low) / (high - low)).double().cpu().numpy()[:, None]
     with warnings.catch_warnings():
@@ -127,13 +130,13 @@ class _ReverseGradient(torch.autograd.Function):
 
 
 def reverse_gradient(x: Tensor, c: Tensor) -> Tensor:
-    """x itself going forward; -c times the gradient going back."""
+    """Return x in the forward pass; multiply the gradient by -c in the backward pass."""
     out: Tensor = _ReverseGradient.apply(x, c)
     return out
 
 
 def reversal_coefficient(step: Tensor, hi: float, warmup: float) -> Tensor:
-    """2 hi / (1 + exp(-i/N)) - hi: from 0 at step 0 towards hi; hi throughout if the warm-up N is 0."""
+    """Return 2 hi / (1 + exp(-i/N)) - hi, which rises from 0 at step 0 towards hi; always hi if the warm-up N is 0."""
     if warmup == 0:
         return torch.full((), hi, device=step.device)
     return 2 * hi / (1 + torch.exp(-step / warmup)) - hi

@@ -44,11 +44,11 @@ class MeanTeacher(SelfTraining):
     ramp: NonNegative = 0.4
     """share of training over which lambda rises"""
     reduction: Literal["class_mean", "class_sum"] = "class_mean"
-    """of the squared error over classes; lambda means K times more with class_sum"""
+    """reduction of the squared error over classes; class_sum makes it K times as large"""
     teacher_mode: Literal["train", "eval"] = "train"
-    """the teacher with dropout and batch statistics (original), or as in evaluation"""
+    """teacher in training mode, with dropout and batch statistics (original), or in evaluation mode"""
     buffers: Literal["copied", "averaged"] = "copied"
-    """running statistics of the teacher: those of the student, or their average"""
+    """running statistics of the teacher: copied from the student, or averaged as the weights are"""
 
     @property
     def averaged(self) -> bool:

@@ -1,6 +1,6 @@
-"""MixMatch: guess labels, sharpen them, and mix everything with everything.
+"""MixMatch: guess labels, sharpen them, and mix all samples with each other.
 
-Knows nothing of pictures: it mixes what psi is fed, be it pixels or features.
+Knows nothing of images: it mixes the input of psi, pixels or features.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class MixMatch(Method):
     title: ClassVar[str] = "MixMatch"
     reference: ClassVar[str] = "Berthelot et al., NeurIPS 2019"
     why_no_base: ClassVar[str] = (
-        "its pseudo labels are mixed into the true ones, so no head could learn from these alone"
+        "its pseudo labels are mixed with true labels, so no head can learn from pseudo labels alone"
     )
     defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "finetune": {"a": 0.75, "lam": 75.0},
@@ -49,13 +49,13 @@ class MixMatch(Method):
     T: Positive = 0.5
     """temperature of the guessed labels"""
     a: Positive = 0.5
-    """of Beta(a, a), from which the share of the partner is drawn for every sample"""
+    """parameter of Beta(a, a), from which the mixing weights are drawn"""
     mix: Literal["sample", "batch"] = "sample"
-    """draw that share for every sample, or once for all of a batch, as many implementations do"""
+    """draw one mixing weight per sample, or one per batch, as many implementations do"""
     ramp: NonNegative = 0.4
     """share of training over which lambda rises linearly from 0"""
     w_strong: NonNegative = 0.0
-    """weight of a second labeled loss, on strong views as they are"""
+    """weight of a second labeled loss, on unmixed strong views"""
 
     @property
     def views(self) -> Views:

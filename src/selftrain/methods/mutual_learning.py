@@ -1,6 +1,6 @@
 """Mutual Learning: two heads on the same views exchange pseudo labels.
 
-Knows nothing beyond co-training: only the views, and the softness of the labels, differ.
+Knows nothing beyond co-training: only the views and the softness of the labels differ.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class MutualLearning(CoTraining):
     defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {"finetune": {"tau": 0.7}, "frozen": {"tau": 0.7}}
 
     soft: bool = False
-    """imitate the other head's whole prediction, of every sample"""
+    """imitate the whole prediction of the other head on every sample, without a threshold"""
 
     def names(self, k: int) -> tuple[str, str]:
         return ("weak", "strong")

@@ -1,4 +1,4 @@
-"""Noisy Student: in rounds, a teacher labels everything in peace, and a student learns it under noise.
+"""Noisy Student: in rounds, a teacher labels all images without noise, and a student learns the labels under noise.
 
 Knows nothing of which head it trains: ``imitate`` takes it as an argument; the labels are those of the last round.
 """
@@ -22,7 +22,7 @@ from selftrain.nn.network import Network
 
 
 class TeacherLogits(nn.Module):
-    """What the teacher, the network of the round before, said about every unlabeled sample."""
+    """The logits of the teacher, the network of the previous round, for each unlabeled sample."""
 
     logits: Tensor
     round: Tensor
@@ -46,11 +46,11 @@ class NoisyStudent(SelfTraining):
     T: Positive = 1.0
     """temperature of the teacher's labels"""
     tau: ZeroToOne = 0.0
-    """confidence of the teacher that a label needs in order to be kept"""
+    """confidence of the teacher that a label needs to be kept"""
     t_both: bool = False
-    """divide the student's logits by T, too, as the released code does"""
+    """divide the student's logits by T as well, as the released code does"""
     students: Count = 3
-    """rounds after the first, each with all the steps of a run"""
+    """rounds after the first, each with train.steps steps"""
 
     @property
     def rounds(self) -> int:

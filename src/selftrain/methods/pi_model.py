@@ -1,4 +1,4 @@
-"""Pi-Model: two passes over a sample, each with chance of its own, must agree.
+"""Pi-Model: two passes over a sample with independent randomness must agree.
 
 Knows nothing of pseudo labels: its target is the other pass.
 """
@@ -35,7 +35,7 @@ class PiModel(Method):
     ramp: NonNegative = 0.4
     """share of training over which lambda rises"""
     reduction: Literal["class_mean", "class_sum"] = "class_mean"
-    """of the squared error over classes; lambda means K times more with class_sum"""
+    """reduction of the squared error over classes; class_sum makes it K times as large"""
     stop_target: bool = False
     """no gradient through the second branch"""
     w_strong: NonNegative = 0.0

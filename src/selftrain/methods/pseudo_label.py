@@ -1,4 +1,4 @@
-"""Pseudo Label: train on one's own confident argmax.
+"""Pseudo Label: train on the network's own confident predictions.
 
 Knows nothing of which head it trains: ``label`` and ``imitate`` take it as an argument.
 """
@@ -33,7 +33,7 @@ class PseudoLabel(SelfTraining):
     grid: ClassVar[Grid] = {"tau": TAUS, "lam": LAMBDAS}
 
     tau: ZeroToOne = 0.95
-    """confidence a pseudo label needs in order to be kept"""
+    """confidence that a pseudo label needs to be kept"""
     ramp: NonNegative = 0.4
     """share of training over which lambda rises linearly from 0"""
 
@@ -50,7 +50,7 @@ class PseudoLabel(SelfTraining):
 
     def losses(self, net: Network, labeled: Labeled, unlabeled: Unlabeled, turn: str = "all") -> Losses:
         l, u = self.encode(net, self.views, labeled, unlabeled)
-        logits = net.h(u.weak)  # once: a head with dropout is to learn the label it gave, not that of another draw
+        logits = net.h(u.weak)  # one pass, so that label and loss have the same dropout mask
         f_hat = threshold(probabilities(logits.detach()), self.tau)
         unlabeled_loss = self.weight(net) * pseudo_cross_entropy(logits, f_hat)
         return Losses({"labeled": self.supervise(net, net.h, l), "unlabeled": unlabeled_loss}, f_hat)

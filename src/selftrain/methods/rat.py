@@ -1,6 +1,6 @@
-"""RAT: VAT whose perturbation is a geometric move, a change of colour and noise, each as adverse as it may be.
+"""RAT: VAT with an adversarial affine transformation, colour change and noise.
 
-Knows nothing of features: it moves pixels, so it needs pictures.
+Knows nothing of features: it transforms pixels, so it needs images.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from selftrain.methods.vat import length, quiet_logits, unit
 from selftrain.nn.network import Network
 
 Phi = tuple[Tensor, ...]
-"""of each sample: (6,) added to the identity's 2 x 3 matrix, (2 C,) gain and shift of each channel, noise"""
+"""per sample: (6,) added to the 2 x 3 matrix of the identity, (2 C,) gain and shift per channel, noise"""
 
 
 def transform(x: Tensor, phi: Phi) -> Tensor:
-    """noise(colour(affine(x))); the identity where phi is 0."""
+    """Return noise(colour(affine(x))); the identity where phi is 0."""
     affine, colour, noise = phi
     identity = torch.eye(2, 3, dtype=x.dtype, device=x.device)
-    with torch.autocast(x.device.type, enabled=False):  # where half precision would misplace pixels
+    with torch.autocast(x.device.type, enabled=False):  # half precision would misplace pixels
         grid = F.affine_grid(identity + affine.view(-1, 2, 3), list(x.shape), align_corners=False)
     x = F.grid_sample(x, grid, mode="bilinear", padding_mode="reflection", align_corners=False)
     gain, shift = colour[..., None, None].chunk(2, dim=1)
@@ -43,22 +43,22 @@ class RAT(Method):
     title: ClassVar[str] = "RAT"
     reference: ClassVar[str] = "Suzuki and Sato, AAAI 2020"
     regimes: ClassVar[tuple[str, ...]] = ("scratch", "finetune")
-    remarks: ClassVar[dict[str, str]] = {"frozen": "it moves and recolours pixels, which cached features do not have"}
+    remarks: ClassVar[dict[str, str]] = {"frozen": "it transforms pixels, which cached features do not have"}
     why_no_base: ClassVar[str] = "its target is a neighbour's prediction, not a label that another head could learn"
 
     eps_affine: NonNegative = 0.3
-    """length of the geometric move"""
+    """length of the affine perturbation"""
     eps_colour: NonNegative = 0.3
-    """length of the change of gain and shift of the channels"""
+    """length of the perturbation of channel gains and shifts"""
     eps_noise: Annotated[float | None, AtLeast(0)] = None
-    """length of the noise, in units of the network's input; none: 6 for a picture of 3 x 32 x 32, and in proportion to
-    the root of the number of inputs"""
+    """length of the noise, in units of the network's input; none: 6 for an image of 3 x 32 x 32, and proportional to
+    the square root of the number of inputs"""
     lam: NonNegative = 1.0
     """lambda, the weight of the smoothness"""
     xi: NonNegative = 0.01
-    """length of the step with which the directions are searched"""
+    """length of the step that searches for the directions"""
     ramp: NonNegative = 0.4
-    """share of training over which the perturbation grows to its full length"""
+    """share of training over which the perturbations grow to their full length"""
     w_strong: NonNegative = 0.0
     """weight of a second labeled loss, on strong views"""
 
@@ -67,7 +67,7 @@ class RAT(Method):
         return Views(labeled_views(self.w_strong), unlabeled=("weak",))
 
     def objective(self, net: Network, labeled: Labeled, unlabeled: Unlabeled, turn: str = "all") -> Losses:
-        l, _ = net.encode(self.views, labeled, unlabeled)  # running statistics are those of all pictures
+        l, _ = net.encode(self.views, labeled, unlabeled)  # also updates the running statistics with unlabeled images
         x = net.psi.normalise(unlabeled.weak).detach()
         logits = quiet_logits(net)
         with torch.no_grad():
@@ -78,9 +78,9 @@ class RAT(Method):
         return Losses({"labeled": labeled_loss(net.h, l, self.w_strong), "unlabeled": self.lam * smoothness})
 
     def adversary(self, net: Network, logits: Callable[[Tensor], Tensor], x: Tensor, p: Tensor, d: Phi) -> Phi:
-        """Phi_adv: the steepest direction of each group of parameters, searched from d, at its length by now."""
+        """Return Phi_adv: the steepest direction per group of parameters, searched from d, at its current length."""
         lengths = (self.eps_affine, self.eps_colour, length(self.eps_noise, x))
-        # off zero, where the gradient is zero; but a group that must not move starts where it stays
+        # the gradient is zero at zero, so the search starts beside it, except in groups of length 0
         start = [
             ((self.xi if size else 0.0) * unit(part)).requires_grad_() for size, part in zip(lengths, d, strict=True)
         ]

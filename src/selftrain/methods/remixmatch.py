@@ -1,6 +1,6 @@
-"""ReMixMatch: MixMatch with aligned distributions, strong views anchored to the weak one, and rotations to tell.
+"""ReMixMatch: MixMatch with distribution alignment, augmentation anchoring and a rotation loss.
 
-Knows nothing of how a picture is augmented; the rotation term needs pictures, the others take features too.
+Knows nothing of how images are augmented; the rotation loss needs images, the other losses work on features as well.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ DECAY = 0.999
 
 
 class Alignment(nn.Module):
-    """The distribution of recent predictions (a window of batch means, or their moving average), and that of labels."""
+    """The class distributions of recent predictions (a window of batch means, or a moving average) and of labels."""
 
     window: Tensor
     p_data: Tensor
@@ -58,7 +58,7 @@ class ReMixMatch(Method):
     title: ClassVar[str] = "ReMixMatch"
     reference: ClassVar[str] = "Berthelot et al., ICLR 2020"
     why_no_base: ClassVar[str] = (
-        "its pseudo labels are mixed into the true ones, so no head could learn from these alone"
+        "its pseudo labels are mixed with true labels, so no head can learn from pseudo labels alone"
     )
     defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {"frozen": {"lam_rotation": 0.0, "window": 16}}
     remarks: ClassVar[Mapping[str, str]] = {"frozen": "there is no rotation term: features cannot be rotated"}
@@ -69,19 +69,19 @@ class ReMixMatch(Method):
     lam_first: NonNegative = 0.5
     """lambda_1, the weight of the loss on the first strong view, unmixed"""
     lam_rotation: NonNegative = 0.5
-    """lambda_r, the weight of telling by which quarter turn a picture was rotated"""
+    """lambda_r, the weight of the rotation loss"""
     T: Positive = 0.5
     """temperature of the guessed labels"""
     a: Positive = 0.75
-    """of Beta(a, a), from which the share of the partner is drawn for every sample"""
+    """parameter of Beta(a, a), from which the mixing weight of each sample is drawn"""
     M: Literal[1, 2, 3, 4, 5, 6, 7, 8] = 2
-    """strong views of each unlabeled sample"""
+    """strong views per unlabeled sample"""
     alignment: Literal["window", "ema"] = "window"
-    """the distribution of recent predictions: mean of the last batches, or a moving average"""
+    """distribution of recent predictions: mean of the last batches, or a moving average"""
     window: Count = 128
-    """how many batches that are; in short runs a long window lags behind, and predictions swing from class to class"""
+    """number of batches in the window; in short runs a long window lags behind and makes predictions oscillate"""
     p_data: Literal["labels", "uniform"] = "labels"
-    """the distribution to align with: that of the labels seen, or all classes alike"""
+    """distribution to align with: that of the labels seen so far, or uniform"""
     ramp: NonNegative = 0.4
     """share of training over which the unlabeled weights rise linearly from 0"""
 
@@ -98,7 +98,8 @@ class ReMixMatch(Method):
         if self.lam_rotation:
             if len(net.task.shape) == 1:
                 raise UserError(
-                    f"remixmatch.lam_rotation={self.lam_rotation}: features cannot be rotated, set it to 0."
+                    f"remixmatch(lam_rotation={self.lam_rotation}): features cannot be rotated. "
+                    "Set `method.lam_rotation=0`."
                 )
             net.parts["rotation"] = nn.Linear(net.psi.dim, 4)
 
@@ -127,7 +128,7 @@ class ReMixMatch(Method):
         return Losses(terms, PseudoLabels(guess := q.argmax(dim=1), torch.ones_like(guess, dtype=torch.bool)))
 
     def rotated(self, x: Tensor) -> tuple[Tensor, Tensor]:
-        """A quarter of the batch turned by each of 0, 90, 180 and 270 degrees, and by how many quarters."""
+        """Rotate a quarter of the batch by each of 0, 90, 180 and 270 degrees; return it and the quarter turns."""
         if not self.lam_rotation:
             return x[:0], torch.empty(0, dtype=torch.int64, device=x.device)
         parts = [x[k::4].rot90(k, dims=(2, 3)) for k in range(4)]

@@ -1,6 +1,6 @@
-"""Self-Tuning: samples are drawn towards the keys of their (pseudo) class instead of being classified by it.
+"""Self-Tuning: a contrastive loss pulls samples towards the keys of their (pseudo) class.
 
-Knows nothing of pictures; h learns from true labels only, the pseudo labels reach psi through a projector.
+Knows nothing of images; h learns from true labels only, the pseudo labels reach psi through a projector.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from selftrain.nn.norms import keeping_running_statistics
 
 
 class Queues(nn.Module):
-    """The last D keys of every class; random ones at first."""
+    """The last D keys per class; they start as random keys."""
 
     keys: Tensor
     pointers: Tensor
@@ -37,22 +37,22 @@ class Queues(nn.Module):
         self.register_buffer("filled", torch.zeros(classes, D, dtype=torch.bool))
 
     def enqueue(self, k: Tensor, y: Tensor) -> None:
-        """Keys k of classes y, in the place of the oldest of their class."""
+        """Put keys k of classes y in the place of the oldest keys of their class."""
         K, D, _ = self.keys.shape
         one_hot = F.one_hot(y, K)
-        order = one_hot.cumsum(dim=0).gather(1, y[:, None]).squeeze(1) - 1  # how many of its class came before it
+        order = one_hot.cumsum(dim=0).gather(1, y[:, None]).squeeze(1) - 1  # earlier keys of its class in this batch
         total = one_hot.sum(dim=0)
         place = (self.pointers[y] + order) % D
-        fits = order >= total[y] - D  # of more than D at once the last D stay
+        fits = order >= total[y] - D  # of more than D keys at once the last D stay
         self.keys[y[fits], place[fits]] = k[fits].to(self.keys.dtype)
         self.filled[y[fits], place[fits]] = True
         self.pointers.copy_((self.pointers + total) % D)
 
 
 def group_contrast(q: Tensor, own: Tensor, queue: Tensor, y: Tensor, T: float, there: Tensor | None = None) -> Tensor:
-    """PGC: minus the mean log share of the D + 1 keys of class y (one's own key and its queue) among all 1 + D K.
+    """Return PGC: minus the mean log share of the D + 1 keys of class y (its own key and its queue) among all 1 + D K.
 
-    ``there`` (K, D) says which keys count; none: all.
+    ``there`` (K, D) marks the keys that count; none: all.
     """
     K, D, dim = queue.shape
     others = (q @ queue.reshape(K * D, dim).T) / T
@@ -78,15 +78,15 @@ class SelfTuning(Method):
     lam: NonNegative = 1.0
     """lambda, the weight of the contrast"""
     D: Count = 32
-    """keys kept of each class"""
+    """keys kept per class"""
     T: Positive = 0.07
     """temperature of the contrast"""
     dim: Count = 1024
     """length of the keys"""
     mask_empty: bool = False
-    """leave the random keys out that a queue begins with, instead of contrasting with them"""
+    """leave out the random keys with which a queue starts, instead of contrasting with them"""
     m: ZeroToOne = 0.999
-    """decay of the network that makes the keys"""
+    """decay of the moving average that makes the keys"""
 
     @property
     def views(self) -> Views:
@@ -106,8 +106,8 @@ class SelfTuning(Method):
             y_u = net.h(z_u).argmax(dim=1)
             with keeping_running_statistics(key):
                 k = F.normalize(key(torch.cat([labeled["strong_2"], unlabeled["strong_2"]])).float(), dim=1)
-        k_l, k_u = k.split([len(z_l), len(z_u)])
-        keys = queues.keys.clone()  # the loss is that of the queues before this batch
+        k_l, k_u = k[: len(z_l)], k[len(z_l) :]
+        keys = queues.keys.clone()  # the loss uses the queues as they were before this batch
         there = queues.filled.clone() if self.mask_empty else None
         terms = {
             "labeled": cross_entropy(net.h(z_l), labeled.y),

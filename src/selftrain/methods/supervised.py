@@ -1,6 +1,6 @@
 """Supervised: labeled data only, the paper's "Baseline".
 
-Knows nothing of unlabeled data: it asks for no view of it.
+Knows nothing of unlabeled data: it declares no view of it.
 """
 
 from __future__ import annotations

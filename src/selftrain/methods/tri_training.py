@@ -1,6 +1,6 @@
-"""Multi-task Tri-training: a head learns where the two others agree.
+"""Multi-task Tri-training: each head learns from samples on which the two others agree.
 
-Knows nothing of pictures; the third head sees pseudo labels only.
+Knows nothing of images; the third head sees pseudo labels only.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from selftrain.nn.network import Network
 
 
 def agreement(p: Tensor, q: Tensor, tau: float) -> PseudoLabels:
-    """The class on which two heads agree, where they do and both are at least tau sure of it."""
+    """Return the class on which two heads agree, kept where both have a confidence of at least tau."""
     (sure_p, y), (sure_q, y_q) = p.max(dim=1), q.max(dim=1)
     return PseudoLabels(y, (y == y_q) & (sure_p >= tau) & (sure_q >= tau))
 
@@ -39,13 +39,13 @@ class TriTraining(Method):
     grid: ClassVar[Grid] = {"tau": (0.0, 0.7, 0.95), "lam": LAMBDAS}
 
     tau: ZeroToOne = 0.0
-    """confidence both of the others need in order to teach; at 0 their agreement is enough"""
+    """confidence that both other heads need to teach; at 0 their agreement is enough"""
     lam: NonNegative = 1.0
     """lambda, the weight of the unlabeled losses"""
     gamma: NonNegative = 0.01
-    """weight of the overlap of the first two heads"""
+    """weight of the overlap between the first two heads"""
     third_labeled: bool = False
-    """the third head learns from true labels, too"""
+    """the third head learns from true labels as well"""
     w_strong: NonNegative = 0.0
     """weight of a second labeled loss, on strong views"""
 

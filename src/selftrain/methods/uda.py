@@ -1,4 +1,4 @@
-"""UDA: the strong view matches the sharpened prediction on the weak view.
+"""UDA: the prediction on the strong view matches the sharpened prediction on the weak view.
 
 Knows nothing of which head it trains: ``label`` and ``imitate`` take it as an argument.
 """
@@ -33,11 +33,11 @@ class UDA(SelfTraining):
     grid: ClassVar[Grid] = {"T": TEMPERATURES, "lam": LAMBDAS}
 
     tau: ZeroToOne = 0.8
-    """confidence a pseudo label needs in order to be kept, before sharpening"""
+    """confidence, before sharpening, that a pseudo label needs to be kept"""
     T: Positive = 0.4
-    """temperature of the target: below 1 it is sharper than the prediction"""
+    """temperature of the target; below 1 the target is sharper than the prediction"""
     tsa: Literal["off", "linear", "exp", "log"] = "off"
-    """training signal annealing: labeled samples already well known are left out, less and less strictly"""
+    """training signal annealing: leave out labeled samples that are predicted well already, with a rising limit"""
 
     @property
     def views(self) -> Views:
@@ -63,6 +63,6 @@ class UDA(SelfTraining):
         return kept + self.w_strong * cross_entropy(h(l.strong), l.y) if self.w_strong else kept
 
     def eta(self, progress: Tensor, classes: int) -> Tensor:
-        """The largest probability of its true class with which a labeled sample still counts: from 1/K to 1."""
+        """Return the largest probability of the true class at which a labeled sample counts, from 1/K to 1."""
         a = {"linear": progress, "exp": torch.exp(5 * (progress - 1)), "log": 1 - torch.exp(-5 * progress)}[self.tsa]
         return a * (1 - 1 / classes) + 1 / classes

@@ -1,6 +1,6 @@
 """VAT: predictions stay the same in the direction that changes them most.
 
-Knows nothing of pictures: the perturbation is added to what psi is fed, be it pixels or features.
+Knows nothing of images: the perturbation is added to the input of psi, pixels or features.
 """
 
 from __future__ import annotations
@@ -23,18 +23,18 @@ from selftrain.nn.norms import keeping_running_statistics
 
 
 def unit(d: Tensor) -> Tensor:
-    """Each sample's tensor scaled to length 1."""
+    """Scale the tensor of each sample to length 1."""
     flat = torch.nn.functional.normalize(d.float().flatten(1), dim=1, eps=1e-20)
     return flat.view_as(d)
 
 
 def length(eps: float | None, x: Tensor) -> float:
-    """The length of a perturbation of x: as given, or the same for each input as 6 for 3 x 32 x 32 of them."""
+    """Return the length of a perturbation of x: as given, or 6 for 3 x 32 x 32 inputs, scaled to other sizes."""
     return 6 * math.sqrt(x[0].numel() / (3 * 32 * 32)) if eps is None else eps
 
 
 def quiet_logits(net: Network) -> Callable[[Tensor], Tensor]:
-    """h(psi(.)) in float32, with the same dropout mask at every call and running statistics left alone."""
+    """Return h(psi(.)) in float32, with the same dropout mask in every call and without updating running statistics."""
     random_state = SavedRandomState.capture(net.step.device)
 
     def logits(x: Tensor) -> Tensor:
@@ -58,14 +58,14 @@ class VAT(Method):
     grid: ClassVar[Grid] = {"eps": (0.3, 1.0, 3.0), "lam": (0.3, 1.0)}
 
     eps: Annotated[float | None, AtLeast(0)] = None
-    """length of the perturbation, in units of the network's input; none: 6 for a picture of 3 x 32 x 32, and in
-    proportion to the root of the number of inputs"""
+    """length of the perturbation, in units of the network's input; none: 6 for an image of 3 x 32 x 32, and
+    proportional to the square root of the number of inputs"""
     lam: NonNegative = 0.3
     """lambda, the weight of the smoothness"""
     lam_entropy: NonNegative = 0.06
     """weight of the entropy of the predictions"""
     xi: NonNegative = 0.01
-    """length of the step with which the direction is searched; much smaller ones are lost to rounding"""
+    """length of the step that searches for the direction; much smaller steps are lost to rounding"""
     ramp: NonNegative = 0.4
     """share of training over which lambda rises linearly from 0"""
     w_strong: NonNegative = 0.0
@@ -93,7 +93,7 @@ class VAT(Method):
         )
 
     def direction(self, logits: Callable[[Tensor], Tensor], x: Tensor, p: Tensor, d: Tensor) -> Tensor:
-        """The direction in which KL grows fastest, from one power iteration that starts at d."""
+        """Return the direction in which KL grows fastest, from one power iteration that starts at d."""
         r = (self.xi * unit(d)).requires_grad_()
         with torch.enable_grad():
             (g,) = torch.autograd.grad(kl_divergence(p, logits(x + r)).sum(), r)
