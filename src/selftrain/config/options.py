@@ -21,7 +21,7 @@ import typing
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, fields, is_dataclass
 from functools import cache
-from typing import Annotated, Any, Literal, Union
+from typing import Annotated, Any, Literal, NamedTuple, Union
 
 from selftrain.errors import UserError, nearest
 
@@ -97,23 +97,38 @@ class Neutral:
 NEUTRAL = Neutral()
 
 
-@cache
 def field_types(cls: Any) -> Mapping[str, Any]:
     """Return the type of each field of a dataclass, without ranges and markers."""
-    hints = typing.get_type_hints(cls)
-    return types.MappingProxyType({f.name: hints[f.name] for f in fields(cls)})
+    return _declared(cls).types
 
 
-@cache
 def field_kinds(cls: Any) -> Mapping[str, Any]:
     """Return the type of each field of a dataclass with its ranges and markers, as ``Annotated`` has them."""
-    hints = typing.get_type_hints(cls, include_extras=True)
-    return types.MappingProxyType({f.name: hints[f.name] for f in fields(cls)})
+    return _declared(cls).kinds
+
+
+def field_help(cls: Any) -> Mapping[str, str]:
+    """Return the string literal below each field of a dataclass, inherited fields included."""
+    return _help_texts(cls)
+
+
+class _Declared(NamedTuple):
+    types: Mapping[str, Any]
+    kinds: Mapping[str, Any]
 
 
 @cache
-def field_help(cls: Any) -> Mapping[str, str]:
-    """Return the string literal below each field of a dataclass, inherited fields included."""
+def _declared(cls: Any) -> _Declared:
+    plain, annotated = typing.get_type_hints(cls), typing.get_type_hints(cls, include_extras=True)
+    names = [f.name for f in fields(cls)]
+    return _Declared(
+        types.MappingProxyType({name: plain[name] for name in names}),
+        types.MappingProxyType({name: annotated[name] for name in names}),
+    )
+
+
+@cache
+def _help_texts(cls: Any) -> Mapping[str, str]:
     texts: dict[str, str] = {}
     for owner in reversed(cls.__mro__):
         if not is_dataclass(owner):
