@@ -1,4 +1,4 @@
-"""Files written whole or not at all, and what is said when they cannot be; progress where nobody watches."""
+"""Files are written completely or not at all, errors name the file; progress without a terminal."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from selftrain.files import append_text, replacing
 from selftrain.runs.model import make_card, save_model
 
 
-def test_files_are_as_the_users_mask_says(tmp_path: Path) -> None:
+def test_files_have_the_mode_of_the_users_mask(tmp_path: Path) -> None:
     def private(path: Path) -> None:
         path.write_text("x")
         path.chmod(0o600)
@@ -36,7 +36,7 @@ def test_files_are_as_the_users_mask_says(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
-def test_what_is_open_is_added_to(tmp_path: Path, name: str) -> None:
+def test_open_files_and_pipes_are_appended_to(tmp_path: Path, name: str) -> None:
     code = f"from pathlib import Path; from selftrain.files import *; p = Path({name!r}); check_writable(p); "
     command = [sys.executable, "-c", code + "write_text(p, 'new\\n')"]
     kept = tmp_path / "all.csv"
@@ -48,7 +48,7 @@ def test_what_is_open_is_added_to(tmp_path: Path, name: str) -> None:
     assert [path.name for path in tmp_path.iterdir()] == ["all.csv"]
 
 
-def test_a_full_disk_is_said_in_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_disk_is_a_one_line_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def full(*_: Any) -> None:
         raise RuntimeError("[enforce fail at inline_container.cc:671] . unexpected pos 64 vs 0")
 
@@ -68,7 +68,7 @@ def test_a_full_disk_is_said_in_a_line(tmp_path: Path, monkeypatch: pytest.Monke
     assert list(tmp_path.iterdir()) == []
 
 
-def test_progress_where_nobody_watches(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_progress_without_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
     said: list[str] = []
     reporter = Reporter(quiet=True)
     monkeypatch.setattr(reporter, "say", said.append)

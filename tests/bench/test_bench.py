@@ -1,4 +1,4 @@
-"""Benches: every cell once, a table, and going on after an interruption."""
+"""Benches: every cell runs once, results become a table, and an interrupted bench resumes."""
 
 from __future__ import annotations
 
@@ -6,9 +6,7 @@ import csv
 import io
 import os
 import signal
-import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -18,18 +16,21 @@ from typing import Any
 import pytest
 
 from selftrain.bench.catalogue import BENCHES, find_bench
-from selftrain.bench.cells import Cell, Outcome, attempt, cells_of, find_data, run_cell, settings_of
+from selftrain.bench.cells import Cell, Outcome, attempt, cells_of, run_cell, settings_of
+from selftrain.bench.cpu import BASES
 from selftrain.bench.executors import local
 from selftrain.bench.executors.local import LocalProcesses
 from selftrain.bench.grid import run_grid
-from selftrain.bench.spec import Bench, Row, Variant
+from selftrain.bench.spec import Bench, Row, Variant, rows_of
 from selftrain.bench.table import as_csv, latex, markdown
 from selftrain.bench.verify import cell_of, choose, read_lines, verify
 from selftrain.cli.app import app
 from selftrain.console import Reporter
+from selftrain.data.source import Source
 from selftrain.errors import UserError
-from selftrain.files import read_json
-from selftrain.methods import METHODS, make_method
+from selftrain.methods import METHODS, make_method, method_info
+from selftrain.methods.spelling import parse
+from selftrain.runs.layout import RunLayout
 from tests.folders import layout_2
 from tests.processes import command_of, descendants, die, started, wait_for
 
@@ -49,11 +50,16 @@ def test_every_bench_is_well_formed() -> None:
     for bench in BENCHES.values():
         assert bench.about
         for row in bench.rows:
-            own = {k.removeprefix("method."): v for k, v in row.settings.items() if k.startswith("method.")}
-            make_method(row.method, str(bench.settings["regime"]), own)
+            options = {k.removeprefix("method."): v for k, v in row.settings.items() if k.startswith("method.")}
+            assert make_method(row.method, str(bench.settings["regime"]), options)
         assert len({row.name for row in bench.rows}) == len(bench.rows)
-    everything = " ".join(row.method for row in BENCHES["cpu/digits"].rows)
-    assert all(name in everything for name in METHODS)
+
+
+def test_every_method_is_in_the_bench_of_every_method() -> None:
+    spelled = [parse(row.method) for row in BENCHES["cpu/digits"].rows]
+    assert {spelling.name for spelling in spelled} == set(METHODS)
+    assert {spelling.given["base"].name for spelling in spelled if spelling.name == "dst"} == set(BASES)
+    assert set(BASES) == {name for name in METHODS if method_info(name).can_be_base}
 
 
 def test_a_grid_runs_every_cell_once(tmp_path: Path) -> None:
@@ -64,7 +70,7 @@ def test_a_grid_runs_every_cell_once(tmp_path: Path) -> None:
     assert done[cells[-1]]["method"] == "fixmatch(tau=0.5)"
     stamps = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("results.json")}
     again, _ = run_grid(cells_of(TINY, seeds=2), None, tmp_path, inline)
-    assert sorted(run["accuracy"] for run in again.values()) == sorted(run["accuracy"] for run in done.values())
+    assert [run["accuracy"] for run in again.values()] == [done[cell]["accuracy"] for cell in cells]
     assert stamps == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("results.json")}
 
     table = markdown(TINY, done)
@@ -77,7 +83,7 @@ def test_a_grid_runs_every_cell_once(tmp_path: Path) -> None:
     assert all(row["evaluated_on"] == "test" for row in rows)
 
 
-def test_a_cell_is_known_by_all_its_settings(tmp_path: Path) -> None:
+def test_the_folder_of_a_cell_depends_on_all_its_settings(tmp_path: Path) -> None:
     def folder(method: str, **settings: Any) -> Path:
         return cells_of(Bench("", ("digits",), (Row(method, settings),), QUICK), 1)[0].folder(tmp_path)
 
@@ -86,14 +92,14 @@ def test_a_cell_is_known_by_all_its_settings(tmp_path: Path) -> None:
     assert folder("fixmatch") != folder("fixmatch", **{"optim.lr": 0.1})
 
 
-def test_rows_that_are_the_same_run_both_have_its_results(tmp_path: Path) -> None:
+def test_rows_with_equal_settings_share_one_run(tmp_path: Path) -> None:
     bench = Bench("", ("digits",), (Row("supervised"), Row("supervised(w_strong=0)", label="again")), QUICK)
     done, _ = run_grid(cells_of(bench, seeds=1), None, tmp_path, inline)
     assert len(done) == 2
     assert len(list(tmp_path.rglob("results.json"))) == 1
 
 
-def test_a_cell_that_fails_stops_no_other(tmp_path: Path) -> None:
+def test_a_failing_cell_does_not_stop_the_others(tmp_path: Path) -> None:
     bench = Bench(
         "a test", ("digits",), (Row("supervised"), Row("supervised", {"data.test": "/nowhere"}, "no test set")), QUICK
     )
@@ -118,7 +124,7 @@ def test_a_cell_that_fails_stops_no_other(tmp_path: Path) -> None:
         (Bench("", ("digits",), (Row("uda", {"method.T": None}),), QUICK), r"uda\(T=none\): expected a number"),
     ],
 )
-def test_typos_are_told_before_anything_runs(tmp_path: Path, bench: Bench, message: str) -> None:
+def test_mistakes_are_errors_before_anything_runs(tmp_path: Path, bench: Bench, message: str) -> None:
     with pytest.raises(UserError, match=message):
         run_grid(cells_of(bench, seeds=1), None, tmp_path, inline)
     assert not any(tmp_path.iterdir())
@@ -149,7 +155,7 @@ def test_run_folders_stay_below_out_and_belong_to_their_data(tmp_path: Path) -> 
         run_grid(cells, tmp_path / "three", tmp_path / "file", inline)
 
 
-def test_amounts_are_shown_as_they_are() -> None:
+def test_amounts_are_not_shown_in_percent() -> None:
     bench = replace(TINY, rows=TINY.rows[:1], measures=("steps", "ece"))
     run = {"accuracy": 0.5, "steps": 300, "ece": 0.07}
     assert "| supervised | 50.0 | 300.0 | 7.0 |" in markdown(bench, dict.fromkeys(cells_of(bench, 1), run))
@@ -161,40 +167,46 @@ def test_unknown_benches_and_folders(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="cpu/digits"):
         find_bench("cpu/digit")
     with pytest.raises(UserError, match="no such folder in"):
-        find_data("photos", tmp_path)
+        Source.below(tmp_path, "photos")
     (tmp_path / "photos").mkdir()
-    assert find_data("photos", tmp_path) == str(tmp_path / "photos")
+    assert Source.below(tmp_path, "photos").data == str(tmp_path / "photos")
+
+
+LONGER = {**QUICK, "train.steps": 100, "train.checkpoint_every": 5}
 
 
 def bench_command(out: Path) -> list[str]:
-    given = {**QUICK, "train.steps": 100, "train.checkpoint_every": 5}
-    sets = [word for name, value in given.items() for word in ("--set", f"{name}={value}")]
+    sets = [word for name, value in LONGER.items() for word in ("--set", f"{name}={value}")]
     return [sys.executable, "-m", "selftrain", "bench", "cpu/digits", "--methods", "supervised", "--methods",
             "dst(fixmatch)", "--seeds", "1", "--processes", "1", "--out", str(out), *sets]  # fmt: skip
 
 
 @pytest.mark.timeout(900)
 def test_a_killed_bench_and_a_killed_worker_end_with_the_same_table(tmp_path: Path) -> None:
-    whole = subprocess.run(bench_command(tmp_path / "whole"), capture_output=True, text=True, check=True)
-    with started(bench_command(tmp_path / "cut")) as killed:
-        wait_for(lambda: any((tmp_path / "cut").rglob("last.pt")))
+    bench = replace(BENCHES["cpu/digits"], rows=rows_of(("supervised", "dst(fixmatch)")))
+    whole, _ = run_grid(cells_of(bench, 1, LONGER), None, tmp_path / "whole", inline)
+    cut = tmp_path / "cut"
+    with started(bench_command(cut)) as killed:
+        wait_for("the first checkpoint", lambda: any(cut.rglob("last.pt")), of=killed)
         family = descendants(killed.pid)
-        killed.kill()  # the bench alone; its workers notice by themselves
-    wait_for(lambda: not any(command_of(pid) for pid in family))
+        killed.kill()  # the bench alone; its workers end by themselves
+    wait_for("the workers of a killed bench to end", lambda: not any(command_of(pid) for pid in family))
 
-    begun = time.time()
-    with started(bench_command(tmp_path / "cut")) as again:
-        wait_for(lambda: any(path.stat().st_mtime > begun for path in (tmp_path / "cut").rglob("last.pt")))
-        workers = [pid for pid in descendants(again.pid) if "spawn_main" in command_of(pid)]
-        os.kill(workers[0], signal.SIGKILL)  # the bench goes on by itself
+    written = {path: path.stat().st_mtime_ns for path in cut.rglob("last.pt")}
+    with started(bench_command(cut)) as again:
+        wait_for(
+            "a checkpoint after the restart",
+            lambda: any(path.stat().st_mtime_ns != written.get(path) for path in cut.rglob("last.pt")),
+            of=again,
+        )
+        (worker,) = [pid for pid in descendants(again.pid) if "spawn_main" in command_of(pid)]
+        os.kill(worker, signal.SIGKILL)  # the bench starts another one
         stdout, stderr = again.communicate(timeout=600)
     assert again.returncode == 0, stderr
-    assert "its process died (exit code -9); attempt 2 of 3" in " ".join(stderr.split())
-    assert stdout == whole.stdout
-    assert "| dst(fixmatch) |" in stdout
-    for name in ("supervised*", "dst*"):
-        results = [read_json(next((tmp_path / out).rglob(f"{name}/results.json"))) for out in ("whole", "cut")]
-        assert results[0]["per_class"] == results[1]["per_class"]
+    assert "its process died (exit code -9); attempt 2 of 3 resumes the run" in " ".join(stderr.split())
+    assert stdout == markdown(bench, whole) + "\n"
+    for cell, results in whole.items():
+        assert RunLayout(cell.folder(cut)).read_results()["per_class"] == results["per_class"]
 
 
 def test_a_cell_whose_process_keeps_dying_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -204,7 +216,7 @@ def test_a_cell_whose_process_keeps_dying_is_given_up(tmp_path: Path, monkeypatc
     assert list(failed.values()) == ["its process died (exit code 7)"]
 
 
-def test_what_a_kill_left_of_the_first_file_does_no_harm(tmp_path: Path) -> None:
+def test_a_partial_first_file_of_a_killed_run_does_no_harm(tmp_path: Path) -> None:
     cell = cells_of(TINY, seeds=1)[0]
     folder = cell.folder(tmp_path)
     folder.mkdir(parents=True)
@@ -224,11 +236,11 @@ PAIR = Bench(
 )  # fmt: skip
 
 
-def invented(bench: Bench, figures: dict[str, float]) -> dict[Cell, dict[str, Any]]:
-    """Runs of a bench whose seeds are 1 point apart, on b by mean per class."""
+def invented(bench: Bench, accuracies: dict[str, float]) -> dict[Cell, dict[str, Any]]:
+    """Return made-up results whose seeds are 1 point apart; dataset b is measured by mean per class."""
 
     def run(cell: Cell) -> dict[str, Any]:
-        value = (figures[cell.row.method] + cell.seed) / 100
+        value = (accuracies[cell.row.method] + cell.seed) / 100
         metric = {"metric": "mean_per_class", "mean_per_class": value} if cell.dataset == "b" else {}
         return {"method": cell.row.method, "evaluated_on": "test", "accuracy": value, "worst20_percent": 0.25, **metric}
 
@@ -262,8 +274,8 @@ def test_one_dataset_has_a_column_for_each_variant() -> None:
     ]  # fmt: skip
 
 
-def test_the_papers_figures_are_those_that_it_prints() -> None:
-    """The averages that the paper prints, typed again from it, are those of the figures we have."""
+def test_the_papers_results_are_those_it_prints() -> None:
+    """The averages printed in the paper, typed independently, are those of the results typed here."""
     averages = {
         "paper/table1": {"": [22.2, 23.0, 22.7, 34.2, 46.9, 55.4, 74.3, 75.9, 75.4, 78.3, 78.8, 83.6]},
         "paper/table2": {
@@ -280,12 +292,12 @@ def test_the_papers_figures_are_those_that_it_prints() -> None:
                 mean = fmean(bench.paper[variant, dataset][row.name] for dataset in bench.datasets)
                 assert mean == pytest.approx(average, abs=0.051), (name, variant, row.name)
     for name, bench in BENCHES.items():
-        for figures in bench.paper.values():
-            assert set(figures) <= {row.name for row in bench.rows}, name
+        for results in bench.paper.values():
+            assert set(results) <= {row.name for row in bench.rows}, name
         if name.startswith("paper/") and name != "paper/labels":
             assert all(set(bench.paper[v.name, d]) == {r.name for r in bench.rows}
                        for v in bench.variants for d in bench.datasets), name  # fmt: skip
-    # What several tables print is the same in all of them.
+    # A result that several tables print is the same in all of them.
     same = {bench.paper[key].get("dst(fixmatch)") for bench, key in (
         (BENCHES["paper/table2"], ("MoCo v2", "cifar100")), (BENCHES["paper/ablation"], ("MoCo v2", "cifar100")),
         (BENCHES["paper/addon"], ("MoCo v2, 4 labels per class", "cifar100")),
@@ -309,7 +321,7 @@ def test_weights_under_the_root(tmp_path: Path) -> None:
     assert settings_of(cell, tmp_path)["network.weights"] == str(tmp_path / "moco.pth")
 
 
-def test_a_bench_of_ones_own(tmp_path: Path) -> None:
+def test_a_bench_from_a_yaml_file(tmp_path: Path) -> None:
     file = tmp_path / "mine.yaml"
     file.write_text(
         "datasets: [digits]\nrows: [supervised, {method: fixmatch, settings: {method.tau: 0.5}, label: low}]\n"
@@ -340,7 +352,7 @@ def test_a_bench_of_ones_own(tmp_path: Path) -> None:
 # --- verify -------------------------------------------------------------------------------------------------------
 
 
-def test_a_line_can_be_repeated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_verify_repeats_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bench = replace(TINY, variants=(Variant("few"),))
     cell = cells_of(bench, seeds=1)[1]
     run = run_cell(cell, None, tmp_path / "runs")

@@ -1,10 +1,11 @@
-"""The command line: what it prints, which files it writes, and one line with exit code 2 for whatever is wrong."""
+"""The command line: its output, the files it writes, and one line with exit code 2 for every mistake."""
 
 from __future__ import annotations
 
 import csv
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tarfile
@@ -36,16 +37,26 @@ def run(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
     return 0
 
 
+@pytest.fixture(scope="session")
+def trained_once(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the images ``data`` and a run on them, ``run``, shared by all tests."""
+    home = tmp_path_factory.mktemp("trained")
+    data = layout_2(home / "data")
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        assert run(monkeypatch, "train", data, "--labels-per-class", 2, "--out", home / "run", *QUICK) == 0
+    return home
+
+
 @pytest.fixture
-def trained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    data = layout_2(tmp_path / "data")
-    folder = tmp_path / "run"
-    assert run(monkeypatch, "train", data, "--labels-per-class", 2, "--out", folder, *QUICK) == 0
-    return folder
+def trained(trained_once: Path, tmp_path: Path) -> Path:
+    """The run, copied for the test together with its images."""
+    for name in ("data", "run"):
+        shutil.copytree(trained_once / name, tmp_path / name)
+    return tmp_path / "run"
 
 
 def odd_images(folder: Path) -> list[str]:
-    """One picture of every kind that trips readers up, some of them deep in the tree."""
+    """Save one image of every kind that is hard to read, some of them deep in the tree."""
     rng = np.random.default_rng(0)
     grey = rng.integers(0, 256, (20, 24), dtype=np.uint8)
     colour = rng.integers(0, 256, (20, 24, 3), dtype=np.uint8)
@@ -98,10 +109,10 @@ def test_predict_writes_every_kind_of_image(
 def test_predict_takes_tar_files(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     new = tmp_path / "new"
     fill(new, {"ant": 3}, seed=3)
-    for number, file in enumerate(sorted(new.rglob("*.png"))):
+    for number, image in enumerate(sorted(new.rglob("*.png"))):
         with tarfile.open(tmp_path / f"new-{number}.tar", "w") as tar:
-            tar.add(file, "picture.png")
-    found = []
+            tar.add(image, "image.png")
+    found: list[list[dict[str, str]]] = []
     for images in (new, f"{tmp_path}/new-{{0..2}}.tar"):
         out = tmp_path / f"{len(found)}.csv"
         assert run(monkeypatch, "predict", trained, images, "-o", out) == 0
@@ -122,7 +133,7 @@ def test_predict_strict_stops_at_a_broken_image(
     assert not out.exists()
 
 
-def test_predictions_that_could_not_be_kept_are_not_made(
+def test_nothing_is_predicted_if_the_output_cannot_be_written(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "file").write_text("")
@@ -150,7 +161,7 @@ def test_evaluate(
 
 
 @pytest.mark.parametrize("words", [["predict", "-o", "/dev/null"], ["evaluate"]])
-def test_progress_gets_to_the_end(
+def test_progress_reaches_the_end(
     words: list[str], trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reached: dict[str, list[int]] = {}
@@ -171,7 +182,7 @@ def test_list(what: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capture
     assert word in capsys.readouterr().out
 
 
-def test_train_says_what_it_does(
+def test_train_reports_its_data_and_result(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -184,7 +195,7 @@ def test_train_says_what_it_does(
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["photos-dst-fixmatch-seed0"]
 
 
-def test_train_goes_on_when_nobody_reads_what_it_says(tmp_path: Path) -> None:
+def test_train_continues_when_its_output_pipe_is_closed(tmp_path: Path) -> None:
     data, out = layout_2(tmp_path / "data"), tmp_path / "run"
     words = ["train", data, "--labels-per-class", 2, "--out", out, *(word for word in QUICK if word != "--quiet")]
     reader, writer = os.pipe()
@@ -200,7 +211,7 @@ def test_train_goes_on_when_nobody_reads_what_it_says(tmp_path: Path) -> None:
     assert len((out / "log.txt").read_text().splitlines()) > 1
 
 
-def test_stopped_while_features_are_extracted(
+def test_ctrl_c_keeps_the_features_extracted_so_far(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("SELFTRAIN_CACHE", str(tmp_path / "cache"))
@@ -221,7 +232,7 @@ def test_stopped_while_features_are_extracted(
     assert "pieces are in" in capsys.readouterr().err.replace("\n", " ")
 
 
-def test_train_asks_about_a_label_that_may_be_misspelt(
+def test_train_warns_of_a_label_that_may_be_misspelled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -240,8 +251,10 @@ def broken_csv(data: Path, text: str) -> Path:
     return path
 
 
-def bad_inputs(tmp_path: Path) -> dict[str, tuple[list[object], list[str]]]:
-    """What is typed, and what the one line must say."""
+@pytest.fixture(scope="session")
+def bad_inputs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, tuple[list[object], list[str]]]:
+    """By name, the arguments of a command with a mistake, and words that its one-line error must have."""
+    tmp_path = tmp_path_factory.mktemp("bad")
     good = layout_2(tmp_path / "good")
     empty = tmp_path / "empty"
     empty.mkdir()
@@ -315,9 +328,13 @@ def bad_inputs(tmp_path: Path) -> dict[str, tuple[list[object], list[str]]]:
     ],
 )  # fmt: skip
 def test_bad_input_takes_one_line_and_leaves_nothing(
-    what: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    what: str,
+    bad_inputs: dict[str, tuple[list[object], list[str]]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    words, expected = bad_inputs(tmp_path)[what]
+    words, expected = bad_inputs[what]
     quick = [word for word in QUICK if "--backbone" not in words or word not in ("--backbone", "wrn-tiny")]
     out = tmp_path / "out" / "run"
     assert run(monkeypatch, "train", *words, "--out", out, *quick) == 2
@@ -330,7 +347,7 @@ def test_bad_input_takes_one_line_and_leaves_nothing(
     assert not (tmp_path / "out").exists()
 
 
-def test_a_missing_network_has_a_way_out(
+def test_without_network_the_error_names_the_offline_extra(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
@@ -364,7 +381,7 @@ def test_an_existing_run_is_not_overwritten(
 
 
 @pytest.mark.parametrize("words", [["predict", "no-run", "."], ["evaluate", "no-run", "."]])
-def test_what_is_not_a_run(
+def test_a_folder_that_is_not_a_run(
     words: list[str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(monkeypatch, *words) == 2
@@ -381,7 +398,7 @@ def test_predict_on_nothing(
 
 
 @pytest.mark.parametrize("out", ["file/run", "link", "x" * 300, "/proc/none/run"])
-def test_where_no_run_can_be_written(
+def test_a_run_folder_that_cannot_be_created(
     out: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -471,7 +488,7 @@ def test_predict_to_standard_output(
     assert not (tmp_path / "-").exists()
 
 
-def test_predictions_take_no_photos_place(
+def test_predictions_never_overwrite_an_image(
     trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     photo = next((tmp_path / "data" / "test").rglob("*.png"))
@@ -501,7 +518,7 @@ def test_an_option_of_a_method_without_a_value(
         assert said in " ".join(capsys.readouterr().err.split())
 
 
-def test_a_run_without_its_split_is_not_gone_on_with(
+def test_a_run_without_its_split_is_not_resumed(
     trained: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (trained / "split.json").unlink()
@@ -517,7 +534,7 @@ def test_a_run_without_its_split_is_not_gone_on_with(
         RuntimeError("CUDA out of memory"),
     ],
 )
-def test_memory_that_is_not_there(
+def test_too_little_memory_is_one_line_and_exit_code_1(
     error: Exception, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     def fail(*args: object, **options: object) -> None:

@@ -1,4 +1,4 @@
-"""Processes that the command starts for several devices do not outlive it."""
+"""Processes that a command starts for several devices do not outlive the command."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import os
 import signal
 import subprocess
 import sys
-import time
 
 import pytest
 
+from tests.processes import wait_for
+
 pytestmark = pytest.mark.skipif(
-    not sys.platform.startswith("linux"), reason="only Linux tells a process of its parent's death"
+    not sys.platform.startswith("linux"), reason="only Linux signals the death of a parent process"
 )
 
 CHILD = """
@@ -36,10 +37,7 @@ def test_a_rank_ends_when_its_launcher_was_killed() -> None:
         assert launcher.stdout is not None
         rank = int(launcher.stdout.readline())
         launcher.kill()
-    until = time.monotonic() + 20
-    while _runs(rank) and time.monotonic() < until:
-        time.sleep(0.05)
-    assert not _runs(rank)
+    wait_for("the rank to end after its launcher", lambda: not _runs(rank), seconds=20)
 
 
 def _runs(pid: int) -> bool:
@@ -50,7 +48,7 @@ def _runs(pid: int) -> bool:
         return False
 
 
-def test_a_process_that_nobody_launched_is_left_alone() -> None:
+def test_a_process_without_launcher_is_not_ended() -> None:
     code = "from selftrain.cli.launch import end_with_launcher; end_with_launcher(); print('on')"
     environment = {key: value for key, value in os.environ.items() if key != "SELFTRAIN_LAUNCHER"}
     done = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)

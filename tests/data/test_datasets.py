@@ -18,7 +18,6 @@ from rich.console import Console
 from scipy.io import savemat
 
 import selftrain
-from selftrain.bench.cells import find_data
 from selftrain.cli import listing
 from selftrain.console import Reporter
 from selftrain.data.images import ArrayImages, FileImages
@@ -474,10 +473,10 @@ def test_a_folder_with_a_datasets_name(tmp_path: Path, monkeypatch: pytest.Monke
     assert Source.parse("dtd").spec == DATASETS["dtd"]
     assert Source.parse("dtd", root=tmp_path).kind == "folder"
     assert Source.parse("dtd", root=tmp_path).corpus().classes == ("a", "b")
-    assert find_data("dtd", tmp_path) == str(tmp_path / "dtd")
+    assert Source.below(tmp_path, "dtd").data == str(tmp_path / "dtd")
     shutil.rmtree(tmp_path / "dtd/train")
-    assert find_data("dtd", tmp_path) == "dtd"
-    assert find_data("hf:beans", tmp_path) == "hf:beans"
+    assert Source.below(tmp_path, "dtd").data == "dtd"
+    assert Source.below(tmp_path, "hf:beans").data == "hf:beans"
     monkeypatch.chdir(tmp_path)
     text(
         tmp_path / "labels.csv",

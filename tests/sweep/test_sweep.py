@@ -1,4 +1,4 @@
-"""Sweeps: a space to search, trials on held-out labels, several processes, one of which may be killed."""
+"""Sweeps: search spaces, trials on held-out labels, and several processes, one of which may be killed."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ GIVEN: dict[str, Any] = {
 QUIET = Reporter(quiet=True)
 
 
-# --- what is searched ---------------------------------------------------------------------------------------------
+# --- search spaces ---------------------------------------------------------------------------------------------
 
 
-def test_the_papers_grids_are_the_usual_spaces() -> None:
+def test_the_papers_grids_are_the_default_spaces() -> None:
     assert usual_space("fixmatch", "frozen", {}) == {
         "method.tau": (0.7, 0.8, 0.9, 0.95), "method.lam": (0.1, 0.3, 1.0, 3.0),
         "optim.lr": (0.001, 0.003, 0.01, 0.03), "optim.weight_decay": (0.0005, 0.001),
@@ -44,7 +44,7 @@ def test_the_papers_grids_are_the_usual_spaces() -> None:
     assert fixed == {"optim.weight_decay": (0.0005, 0.001)}
 
 
-def test_spaces_of_ones_own(tmp_path: Path) -> None:
+def test_spaces_from_the_command_line_and_from_a_file(tmp_path: Path) -> None:
     space = parse_search(
         ["method.tau=0.7, 0.8", "optim.lr=1e-3..0.03 log", "train.steps=100..300", "optim.nesterov=true,false"]
     )
@@ -72,7 +72,7 @@ def test_spaces_of_ones_own(tmp_path: Path) -> None:
             read_space(file)
 
 
-# --- what it is measured on ---------------------------------------------------------------------------------------
+# --- held-out labels ---------------------------------------------------------------------------------------
 
 
 def test_every_label_is_held_out_by_one_fold() -> None:
@@ -109,7 +109,7 @@ def test_every_label_is_held_out_by_one_fold() -> None:
         ({}, {"folds": 2, "storage": "nothing://x"}, "`storage` nothing://x: cannot be opened"),
     ],
 )  # fmt: skip
-def test_mistakes_are_told_before_anything_runs(
+def test_mistakes_are_errors_before_anything_runs(
     tmp_path: Path, given: dict[str, Any], more: dict[str, Any], message: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("optuna")
@@ -131,9 +131,9 @@ def test_a_mistake_leaves_the_folder_usable(tmp_path: Path) -> None:
     assert Sweep({**GIVEN, "train.steps": 2}, tmp_path, space, trials=1, folds=2).run(QUIET).number >= 0
 
 
-def test_a_small_grid_is_searched_whole_and_gone_on_with(tmp_path: Path) -> None:
+def test_a_small_grid_is_searched_completely_and_resumed(tmp_path: Path) -> None:
     pytest.importorskip("optuna")
-    space = {"optim.lr": (0.01, 1e12), "method.tau": (0.5, 0.9)}  # at 1e12 the loss is soon no number
+    space = {"optim.lr": (0.01, 1e12), "method.tau": (0.5, 0.9)}  # at 1e12 the loss soon becomes NaN
     sweep = Sweep({**GIVEN, "train.steps": 8}, tmp_path, space, trials=10, folds=2)
     result = sweep.run(QUIET)
     assert [trial["state"] for trial in result.trials].count("diverged") == 2
@@ -168,7 +168,7 @@ def test_bad_trials_end_early(tmp_path: Path) -> None:
     sweep.run(QUIET)
     study = optuna.load_study(study_name="selftrain", storage=f"sqlite:///{tmp_path / 'study.db'}")
     distribution = {"optim.lr": optuna.distributions.FloatDistribution(1e-9, 0.1, log=True)}
-    for _ in range(5):  # others that did better all along
+    for _ in range(5):  # trials that were better at every step
         study.add_trial(
             optuna.trial.create_trial(
                 params={"optim.lr": 0.09}, distributions=distribution, value=0.99,
@@ -192,7 +192,7 @@ def test_two_processes_share_a_study_and_one_is_killed(tmp_path: Path) -> None:
         "--grace", "3", "--no-prune", *sets,
     ]  # fmt: skip
     with started(command) as killed, started(command) as other:
-        wait_for(lambda: len(list(tmp_path.rglob("last.pt"))) >= 2)
+        wait_for("two checkpoints", lambda: len(list(tmp_path.rglob("last.pt"))) >= 2, of=killed)
         killed.kill()
         stdout, stderr = other.communicate(timeout=600)
     assert other.returncode == 0, stderr

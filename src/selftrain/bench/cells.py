@@ -44,6 +44,10 @@ class Cell:
         digest = hashlib.sha256(key.encode()).hexdigest()[:10]
         return out / _folder_name(self.dataset) / f"{word}-{digest}-seed{self.seed}"
 
+    def data(self, root: Path | None) -> str:
+        """Return what to train on: the path of a folder under the root, or the name of a dataset."""
+        return str(Source.below(root, self.dataset).data)
+
     def __str__(self) -> str:
         return ", ".join(filter(None, (f"{self.row.name} on {self.dataset}", self.variant, f"seed {self.seed}")))
 
@@ -87,11 +91,6 @@ def _check_settings(bench: Bench, settings: Mapping[str, Any]) -> None:
             raise UserError(f"bench: {name} cannot be set; a bench runs over its rows, its datasets and `seeds`.")
 
 
-def find_data(dataset: str, root: Path | None) -> str:
-    """Return the path of a folder under the root, or the name of a dataset."""
-    return str(Source.below(root, dataset).data)
-
-
 def settings_of(cell: Cell, root: Path | None) -> dict[str, Any]:
     """Return the cell's settings with ``{root}`` replaced, as in ``{root}/weights.pth``."""
     found = dict(cell.settings)
@@ -123,7 +122,7 @@ def _train(cell: Cell, root: Path | None, run: RunLayout, threads: int) -> None:
         for part in run.folder.glob(".*.part"):  # left by a process that was killed at the very start
             part.unlink(missing_ok=True)
     train(
-        find_data(cell.dataset, root),
+        cell.data(root),
         method=cell.row.method,
         seed=cell.seed,
         out=run.folder,

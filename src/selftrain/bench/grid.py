@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from selftrain.bench.cells import Cell, Outcome, find_data, settings_of
+from selftrain.bench.cells import Cell, Outcome, settings_of
 from selftrain.console import Reporter
 from selftrain.errors import UserError
 from selftrain.runs.folder import check_place, make_folder
@@ -31,28 +31,25 @@ def run_grid(
     done: dict[Cell, Results] = {}
     failed: dict[Cell, str] = {}
     waiting: dict[Cell, list[Cell]] = {}
-    by_folder = _check(cells, root, out)
-    for folder, same in by_folder.items():
-        run = RunLayout(folder)
+    runs = _distinct_runs(cells, root, out)
+    for (run, data), same in runs.items():
         if run.finished:
-            _check_data(run, find_data(same[0].dataset, root))
+            _check_data(run, data)
             done |= dict.fromkeys(same, run.read_results())
         else:
             waiting[same[0]] = same
     if not waiting:
         return done, failed
     make_folder(out)
-    finished, started = len(by_folder) - len(waiting), time.monotonic()
-    with reporter.progress("bench", len(by_folder), "runs", start=finished) as bar:
+    finished, started = len(runs) - len(waiting), time.monotonic()
+    with reporter.progress("bench", len(runs), "runs", start=finished) as bar:
         for count, outcome in enumerate(executor(list(waiting), root, out, reporter), 1):
             same = waiting[outcome.cell]
             if outcome.results is not None:
                 done |= dict.fromkeys(same, outcome.results)
                 left = (time.monotonic() - started) / count * (len(waiting) - count)
                 remaining = f"  ({duration(left)} left)" if left else ""
-                reporter.say(
-                    f"{finished + count}/{len(by_folder)}  {outcome.cell}: {_score(outcome.results)}{remaining}"
-                )
+                reporter.say(f"{finished + count}/{len(runs)}  {outcome.cell}: {_score(outcome.results)}{remaining}")
             else:
                 failed |= dict.fromkeys(same, outcome.reason)
                 reporter.warn(f"{outcome.cell}: {outcome.reason}")
@@ -60,17 +57,20 @@ def run_grid(
     return done, failed
 
 
-def _check(cells: Sequence[Cell], root: Path | None, out: Path) -> dict[Path, list[Cell]]:
-    """Fail now if any cell has a mistake in it; return the cells by folder, since equal settings are one run."""
+def _distinct_runs(cells: Sequence[Cell], root: Path | None, out: Path) -> dict[tuple[RunLayout, str], list[Cell]]:
+    """Return the runs and their data, with the cells of each: equal settings are one run.
+
+    A mistake in any cell is an error here, before anything runs.
+    """
     check_place(out)
-    by_folder: dict[Path, list[Cell]] = {}
+    runs: dict[tuple[RunLayout, str], list[Cell]] = {}
     for cell in cells:
-        find_data(cell.dataset, root)
+        data = cell.data(root)
         settings, _ = resolve({"method": cell.row.method, **settings_of(cell, root)})
         if (settings.train.devices or 1) > 1:
             raise UserError(f"`train.devices={settings.train.devices}`: a run of a bench is one process; leave it out.")
-        by_folder.setdefault(cell.folder(out), []).append(cell)
-    return by_folder
+        runs.setdefault((RunLayout(cell.folder(out)), data), []).append(cell)
+    return runs
 
 
 def _check_data(run: RunLayout, data: str) -> None:
