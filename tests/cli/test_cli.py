@@ -242,7 +242,7 @@ def test_train_warns_of_a_label_that_may_be_misspelled(
     words = [word for word in QUICK if word != "--quiet"]
     assert run(monkeypatch, "train", data, "--labels", labels, *words) == 0
     said = " ".join(capsys.readouterr().err.split())
-    assert f"a single image has the label '{CLASSES[0]}s'. Was '{CLASSES[0]}' meant?" in said
+    assert f"only one image has the label '{CLASSES[0]}s'. Did you mean '{CLASSES[0]}'?" in said
 
 
 def broken_csv(data: Path, text: str) -> Path:
@@ -368,7 +368,10 @@ def test_an_unreadable_image_is_named_and_left_out(
     (data / "train" / "ant" / "bad.png").write_bytes(b"no")
     words = [word for word in QUICK if word != "--quiet"]
     assert run(monkeypatch, "train", data, "--labels-per-class", 2, "--out", tmp_path / "run", *words) == 0
-    assert "left out 1 images that cannot be read: train/ant/bad.png" in capsys.readouterr().err
+    assert (
+        "left out 1 image that cannot be read: train/ant/bad.png (--strict stops at the first)"
+        in capsys.readouterr().err
+    )
 
 
 def test_an_existing_run_is_not_overwritten(
@@ -506,7 +509,7 @@ def test_options_that_contradict_each_other(
 ) -> None:
     data, out = layout_2(tmp_path / "data"), tmp_path / "run"
     assert run(monkeypatch, "train", data, "--steps", 2, "--set", "train.steps=5", "--out", out) == 2
-    assert "--set train.steps=5: it was given as 2 besides" in capsys.readouterr().err
+    assert "--set train.steps=5: conflicts with 2, which was also given" in capsys.readouterr().err
     assert not out.exists()
 
 

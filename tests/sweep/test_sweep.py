@@ -85,10 +85,10 @@ def test_every_label_is_held_out_by_one_fold() -> None:
         assert not np.intersect1d(split.unlabeled, split.validation).size
         assert set(split.validation_labels.tolist()) == set(range(10))
     for settings, message in (
-        ({"data.fold": "1/6"}, "folds=6: expected 2 to 4"),
-        ({"data.fold": "3/2"}, "data.fold=3/2: expected a part of the labels such as 1/5"),
-        ({"data.fold": "first"}, "data.fold=first: expected a part"),
-        ({"data.fold": "1/2", "data.validation_per_class": 1}, "leave out data.validation_per_class"),
+        ({"data.fold": "1/6"}, "folds=6.*: expected 2 to 4"),
+        ({"data.fold": "3/2"}, r"data\.fold=\W?3/2.*: expected .* such as 1/5"),
+        ({"data.fold": "first"}, r"data\.fold=\W?first.*: expected .* such as 1/5"),
+        ({"data.fold": "1/2", "data.validation_per_class": 1}, r"data\.validation_per_class"),
     ):
         with pytest.raises(UserError, match=message):
             train(settings={**GIVEN, **settings}, quiet=True)

@@ -17,6 +17,7 @@ from selftrain.cli.options import (
     Settings,
     Steps,
     Strict,
+    make_reporter,
     settings_from,
 )
 
@@ -63,6 +64,7 @@ Compile = Annotated[
 
 
 def train(
+    context: typer.Context,
     data: Data = None,
     labels: Labels = None,
     test: Test = None,
@@ -92,6 +94,7 @@ def train(
     from selftrain.engine.distributed import started
     from selftrain.runs.trainer import train as run_training
 
+    main_process = started().rank == 0
     run = run_training(
         data,
         labels=labels,
@@ -110,7 +113,7 @@ def train(
         out=out,
         resume=resume,
         strict=True if strict else None,
-        quiet=quiet,
+        reporter=make_reporter(context, quiet or not main_process),
     )
-    if not quiet and started().rank == 0:
+    if main_process and not quiet:
         print_measures(run.results, run.results["evaluated_on"])
