@@ -33,8 +33,8 @@ from selftrain.methods import make_method
 from selftrain.nn.backbones import build_backbone
 from selftrain.nn.layers import UnitFeatures
 from selftrain.nn.network import Network, Task
+from selftrain.runs.extractor import PIXELS_PER_PASS, Extractor, image_views
 from selftrain.runs.model import make_card, make_classifier, make_encoder
-from selftrain.runs.network_inputs import PIXELS_A_PASS, Extractor, image_views
 
 NAMES = view_names(2, 4)
 SIZE = 128
@@ -76,7 +76,7 @@ def extraction(images: Images) -> list[Row]:
                 backbone(piece)
 
     extractor = Extractor(make_encoder(card, backbone), card, settings.data, torch.device("cpu"), Reporter(quiet=True))
-    same, whole = PIXELS_A_PASS // SIZE**2, PIECE * len(NAMES)
+    same, whole = PIXELS_PER_PASS // SIZE**2, PIECE * len(NAMES)
     with folder:
         times = take_turns(
             {"ours": ours, "bare": lambda: bare(same), "large": lambda: bare(whole)}, CLOCK.rounds(7), warm_up=1

@@ -29,7 +29,7 @@ from selftrain.engine.observers import make_observers
 from selftrain.engine.optim import make_optimizers
 from selftrain.engine.runtime import make_fabric
 from selftrain.nn.network import Network, Task
-from selftrain.runs.network_inputs import make_inputs
+from selftrain.runs.network_inputs import prepare_inputs
 from selftrain.runs.resolve import resolve
 
 BAR = 1.03
@@ -41,7 +41,7 @@ def turn(corpus: Corpus, watched: bool, **given: Any) -> Callable[[], None]:
     settings, method = resolve({"data.path": "arrays", "train.steps": 100_000, "train.accelerator": "cpu", **given})
     split = make_split(corpus, labels_per_class=4)
     fabric = make_fabric(settings.train)
-    inputs = make_inputs(settings, corpus, fabric.device, Reporter(quiet=True))
+    inputs = prepare_inputs(settings, corpus, fabric.device, Reporter(quiet=True))
     net = Network(inputs.classifier, Task(len(corpus.classes), len(split.unlabeled), settings.train.steps))
     method.setup(net)
     stream = Stream(

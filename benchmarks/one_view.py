@@ -26,7 +26,7 @@ from selftrain.config.resolve import make_settings
 from selftrain.console import Reporter
 from selftrain.data.source import Source
 from selftrain.data.split import make_split
-from selftrain.runs.network_inputs import FrozenInputs
+from selftrain.runs.network_inputs import FrozenInputs, prepare_inputs
 
 DATASETS = ("cifar10-mini", "ucmerced")
 OFF = {"data.feature_dropout": 0.0, "data.feature_noise": 0.0, "data.feature_mixup": 0.0}
@@ -48,7 +48,8 @@ def clean_features(root: Path, dataset: str) -> dict[str, np.ndarray]:
     """Return one vector per image, the labels of 4 images per class (-1 elsewhere), and the test set."""
     settings = make_settings("frozen", {"data.path": str(root / dataset), **FROZEN})
     corpus = Source.parse(root / dataset).corpus(check="header")
-    inputs = FrozenInputs(settings, corpus, torch.device("cpu"), Reporter())
+    inputs = prepare_inputs(settings, corpus, torch.device("cpu"), Reporter())
+    assert isinstance(inputs, FrozenInputs)
     split = make_split(corpus, labels_per_class=4)
     y = np.full(len(corpus.images), -1)
     y[split.labeled] = split.labels

@@ -19,7 +19,7 @@ from PIL import Image
 
 from selftrain.cli import main
 from selftrain.console import ProgressLines
-from selftrain.runs.network_inputs import Extractor
+from selftrain.runs.extractor import Extractor
 from tests.folders import CLASSES, fill, layout_1, layout_2, layout_3
 
 QUICK = [

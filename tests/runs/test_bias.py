@@ -18,14 +18,7 @@ from selftrain.errors import UserError
 from selftrain.methods import FixMatch
 from selftrain.runs import bias
 from tests.folders import layout_1, layout_2, layout_3
-
-QUICK = {"train.batch": 6, "train.unlabeled_batch": 8, "data.workers": 0, "train.eval_every": 4}
-
-
-def quick(data: Any, out: Path, **options: Any) -> selftrain.Run:
-    settings = {**QUICK, **options.pop("settings", {})}
-    options = {"backbone": "wrn-tiny", "steps": 8, "quiet": True, **options}
-    return selftrain.train(data, out=out, settings=settings, **options)
+from tests.runs.small_runs import train_small
 
 
 @pytest.fixture(scope="module")
@@ -36,14 +29,14 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def run(data: Path, tmp_path_factory: pytest.TempPathFactory) -> selftrain.Run:
     out = tmp_path_factory.mktemp("run") / "run"
-    run = quick(data, out, labels_per_class=2, method="dst(fixmatch(w_strong=0.5))")
+    run = train_small(data, out, labels_per_class=2, method="dst(fixmatch(w_strong=0.5))")
     bias.decompose(run.folder)
     return run
 
 
 def test_the_references_are_plain_runs(run: selftrain.Run, data: Path, tmp_path: Path) -> None:
     found = json.loads((run.folder / "reference.json").read_text())
-    plain = quick(data, tmp_path / "plain", labels_per_class=2, method="supervised(w_strong=0.5)")
+    plain = train_small(data, tmp_path / "plain", labels_per_class=2, method="supervised(w_strong=0.5)")
     assert found["labels_only"] == {key: plain.results[key] for key in ("accuracy", "per_class")}
     few, every = (selftrain.Run(run.folder / "reference" / name).results for name in ("labels_only", "all_labels"))
     assert few["split_hash"] == run.results["split_hash"]
@@ -85,8 +78,8 @@ def test_references_are_reused_and_resumed(run: selftrain.Run, tmp_path: Path, m
     assert trained == ["all_labels"]
 
 
-def test_where_not_all_is_known(tmp_path: Path) -> None:
-    run = quick(layout_1(tmp_path / "data"), tmp_path / "run", method="fixmatch", steps=4)
+def test_without_every_label_there_is_no_data_bias(tmp_path: Path) -> None:
+    run = train_small(layout_1(tmp_path / "data"), tmp_path / "run", method="fixmatch", steps=4)
     found = bias.decompose(run.folder)
     assert found["all_labels"] is None
     assert found["data_bias"] is None
@@ -94,9 +87,9 @@ def test_where_not_all_is_known(tmp_path: Path) -> None:
     assert not (run.folder / "reference" / "all_labels").exists()
 
 
-def test_where_nothing_is_known_it_says_so(tmp_path: Path) -> None:
+def test_bias_cannot_be_measured_without_unseen_labels(tmp_path: Path) -> None:
     data, labels = layout_3(tmp_path / "data")
-    run = quick(data, tmp_path / "run", labels=labels, steps=4)
+    run = train_small(data, tmp_path / "run", labels=labels, steps=4)
     with pytest.raises(UserError, match=r"labels that training has not seen.*`test`"):
         bias.decompose(run.folder)
     assert not (run.folder / "reference").exists()
@@ -107,11 +100,11 @@ def test_where_nothing_is_known_it_says_so(tmp_path: Path) -> None:
         bias.decompose(tmp_path)
 
 
-def test_arrays_are_given_again(tmp_path: Path) -> None:
+def test_arrays_must_be_given_again(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     x, y = rng.integers(0, 255, (24, 8, 8)).astype(np.uint8), np.arange(24) % 2
     some = (x, np.where(np.arange(24) < 8, y, -1))
-    run = quick(some, tmp_path / "run", test=(x, y), method=FixMatch(tau=0.5), steps=3)
+    run = train_small(some, tmp_path / "run", test=(x, y), method=FixMatch(tau=0.5), steps=3)
     with pytest.raises(UserError, match="trained on arrays"):
         bias.decompose(run.folder)
     with pytest.raises(UserError, match=r"Give them again: test="):
@@ -144,7 +137,7 @@ def test_every_label_is_held_out_once(data: Path, folds: int) -> None:
         assert np.array_equal(corpus.labels[part.validation], part.validation_labels)
 
 
-def test_folds_that_cannot_be(tmp_path: Path) -> None:
+def test_impossible_folds_are_refused(tmp_path: Path) -> None:
     corpus = Source.parse(str(layout_1(tmp_path / "data"))).corpus()  # 1, 3 and 2 labels
     split = split_of(corpus)
     for folds in (1, 4):
@@ -153,11 +146,11 @@ def test_folds_that_cannot_be(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="every class has a single label"):
         fold_splits(split_of(corpus, labels_per_class=1), corpus, 2)
     with pytest.raises(UserError, match=r"folds=4"):
-        quick(tmp_path / "data", tmp_path / "run", settings={"train.folds": 4})
+        train_small(tmp_path / "data", tmp_path / "run", settings={"train.folds": 4})
     assert not (tmp_path / "run").exists()  # said before training
 
 
-def test_all_labels_but_those_held_out(data: Path) -> None:
+def test_all_labels_except_those_held_out(data: Path) -> None:
     corpus = Source.parse(str(data)).corpus()
     split = split_of(corpus, labels_per_class=2, validation_per_class=1)
     every = with_all_labels(split, corpus)
@@ -168,10 +161,10 @@ def test_all_labels_but_those_held_out(data: Path) -> None:
 
 def test_folds_give_an_estimate(tmp_path: Path) -> None:
     data = layout_1(tmp_path / "data")
-    run = quick(data, tmp_path / "run", steps=6)
+    run = train_small(data, tmp_path / "run", steps=6)
     before = run.results
     assert before["cross_validated"] is None
-    again = quick(data, tmp_path / "run", steps=6, settings={"train.folds": 2}, resume=True)  # of a finished run
+    again = train_small(data, tmp_path / "run", steps=6, settings={"train.folds": 2}, resume=True)  # of a finished run
     results = again.results
     estimate = results["cross_validated"]
     parts = [selftrain.Run(run.folder / "folds" / f"{i}-of-2") for i in (1, 2)]

@@ -16,23 +16,23 @@ def rows(*predicted: list[int], name: str = "predicted") -> list[dict[str, Any]]
     return [{name: counts} for counts in predicted]
 
 
-def test_not_at_the_first_evaluation() -> None:
+def test_no_alarm_at_the_first_evaluation() -> None:
     assert new_alarms([], ALL) == []
     assert new_alarms(rows([9, 0, 0]), ALL) == []
 
 
-def test_once_and_again_after_recovery() -> None:
+def test_an_alarm_is_raised_once_and_again_after_recovery() -> None:
     history = [[5, 4, 0], [9, 0, 0], [9, 0, 0], [8, 1, 0], [9, 0, 0]]
     rung = [new_alarms(rows(*history[: i + 1]), ALL) for i in range(len(history))]
     assert rung == [[], [1], [], [], [1]]  # class 2 was never predicted, so it did not stop
     assert dead_classes(rows(*history), ALL) == {1}
 
 
-def test_a_class_that_is_not_in_the_set_may_go() -> None:
+def test_no_alarm_for_a_class_that_is_not_in_the_evaluated_set() -> None:
     assert new_alarms(rows([5, 4, 1], [9, 0, 1]), [True, False, True]) == []
 
 
-def test_without_an_evaluated_set_pseudo_labels_tell() -> None:
+def test_without_an_evaluated_set_pseudo_labels_decide() -> None:
     def made(*counts: list[int]) -> list[dict[str, Any]]:
         return [{"predicted": None, **row} for row in rows(*counts, name="pseudo_predicted")]
 

@@ -1,4 +1,4 @@
-"""The frozen regime end to end on small pictures: cache, training, prediction, features of one's own."""
+"""The frozen regime end to end on small images: cache, training, prediction, features of one's own."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def data(tmp_path: Path) -> Path:
     return layout_2(tmp_path / "data", per_class=8)
 
 
-def test_from_pictures_to_predictions(tmp_path: Path, data: Path) -> None:
+def test_from_images_to_predictions(tmp_path: Path, data: Path) -> None:
     run = frozen(data, tmp_path / "run", labels_per_class=2, size=32)
     assert run.results["regime"] == "frozen"  # the default without a GPU
     assert run.results["backbone"] == "lite0"
@@ -57,7 +57,7 @@ def test_from_pictures_to_predictions(tmp_path: Path, data: Path) -> None:
     assert np.mean(right) == pytest.approx(run.results["accuracy"])
 
 
-def test_pictures_of_a_scale_the_backbone_does_not_know_are_remarked_on(
+def test_a_size_far_from_the_backbones_own_gives_a_warning(
     tmp_path: Path, data: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     for side, remarked in ((32, True), (64, False)):
@@ -67,7 +67,7 @@ def test_pictures_of_a_scale_the_backbone_does_not_know_are_remarked_on(
         assert ("Try 112 to 224." in said) is remarked
 
 
-def test_a_jpeg_is_predicted_as_its_pixels_are(tmp_path: Path, data: Path) -> None:
+def test_a_jpeg_file_and_its_pixels_give_the_same_prediction(tmp_path: Path, data: Path) -> None:
     run = frozen(data, tmp_path / "run", labels_per_class=2, size=64)
     rng = np.random.default_rng(0)
     (tmp_path / "new").mkdir()
@@ -80,7 +80,7 @@ def test_a_jpeg_is_predicted_as_its_pixels_are(tmp_path: Path, data: Path) -> No
     np.testing.assert_allclose(by_file.probabilities, by_pixels.probabilities, atol=1e-6)
 
 
-def test_labels_to_evaluate_on_are_as_in_training(tmp_path: Path) -> None:
+def test_evaluate_takes_the_kinds_of_labels_that_train_takes(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     y = np.arange(24) % 2
     x = (rng.normal(0, 1, (24, 6)) + 4 * y[:, None]).astype(np.float32)
@@ -97,7 +97,7 @@ def test_labels_to_evaluate_on_are_as_in_training(tmp_path: Path) -> None:
             run.evaluate(x, labels)
 
 
-def test_the_middle_of_a_picture_is_looked_at_wherever_it_comes_from(tmp_path: Path, data: Path) -> None:
+def test_clean_crop_applies_to_files_arrays_and_the_pool(tmp_path: Path, data: Path) -> None:
     run = frozen(data, tmp_path / "run", labels_per_class=2, size=64, settings={"data.clean_crop": 0.875})
     card = read_json(run.folder / "model" / "model.json")
     assert card["preprocessing"]["crop"] == 0.875
@@ -107,8 +107,8 @@ def test_the_middle_of_a_picture_is_looked_at_wherever_it_comes_from(tmp_path: P
     files = [tmp_path / "new" / f"{i}.png" for i in range(4)]
     framed = pixels.copy()
     framed[:, :2] = framed[:, -2:] = framed[:, :, :2] = framed[:, :, -2:] = 0
-    for file, picture in zip(files, pixels, strict=True):
-        Image.fromarray(picture).save(file)
+    for file, image in zip(files, pixels, strict=True):
+        Image.fromarray(image).save(file)
     by_pixels = run.predict(pixels).probabilities
     np.testing.assert_allclose(run.predict(files).probabilities, by_pixels, atol=1e-6)
     np.testing.assert_allclose(run.predict(framed).probabilities, by_pixels, atol=1e-6)  # the rest is not seen
@@ -134,7 +134,7 @@ def test_methods_and_seeds_share_the_cache(tmp_path: Path, data: Path) -> None:
     assert len(caches()) == 4
 
 
-def test_held_out_pictures_are_in_the_pool_and_not_extracted_again(tmp_path: Path, data: Path) -> None:
+def test_held_out_images_are_not_extracted_again(tmp_path: Path, data: Path) -> None:
     held_out = {"data.validation_per_class": 2, "data.evaluate_on": "validation"}
     for seed in (0, 1):
         run = frozen(data, tmp_path / f"{seed}", labels_per_class=2, size=32, seed=seed, settings=held_out)
@@ -147,7 +147,7 @@ def test_held_out_pictures_are_in_the_pool_and_not_extracted_again(tmp_path: Pat
         assert list(alone.labels) == [alone.classes[k] for k in outputs["eval_predicted"]]  # those, in that order
         np.testing.assert_allclose(alone.confidence, outputs["eval_confidence"], atol=0.005)
         assert np.ptp(outputs["eval_confidence"]) > 0.02  # others would have others
-    assert len(caches()) == 2  # the pool, and the pictures that predict was given
+    assert len(caches()) == 2  # the pool, and the images that predict was given
 
 
 def test_cold_and_warm_cache_give_the_same_run(tmp_path: Path, data: Path) -> None:
@@ -161,7 +161,7 @@ def test_cold_and_warm_cache_give_the_same_run(tmp_path: Path, data: Path) -> No
     assert np.array_equal(results[0], results[2])
 
 
-def test_the_folder_alone_predicts(tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_moved_run_folder_predicts(tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run = frozen(data, tmp_path / "run", labels_per_class=2, size=32)
     before = run.predict(data / "test").probabilities
     shutil.move(str(run.folder), tmp_path / "elsewhere")
@@ -171,7 +171,7 @@ def test_the_folder_alone_predicts(tmp_path: Path, data: Path, monkeypatch: pyte
     assert np.array_equal(before, after)
 
 
-def test_the_model_folder_alone_predicts(tmp_path: Path, data: Path) -> None:
+def test_the_model_folder_predicts_by_itself(tmp_path: Path, data: Path) -> None:
     run = frozen(data, tmp_path / "run", labels_per_class=2, size=32)
     expected = run.predict(data / "test").probabilities
     shutil.copytree(run.folder / "model", tmp_path / "shipped")
@@ -208,7 +208,7 @@ def test_the_saved_model_takes_pixels(tmp_path: Path, data: Path) -> None:
     assert p == pytest.approx(run.predict(images).probabilities, abs=0.01)
 
 
-def test_killed_during_extraction(tmp_path: Path) -> None:
+def test_a_kill_during_extraction_loses_nothing(tmp_path: Path) -> None:
     data = layout_2(tmp_path / "data", per_class=40)
     command = [
         sys.executable, "-m", "selftrain", "train", str(data), "--labels-per-class", "2", "--size", "64", "--quiet",
@@ -238,7 +238,7 @@ def test_killed_during_extraction(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("views", [1, 3])
 @pytest.mark.parametrize("method", ["supervised", "fixmatch", "dst(fixmatch)"])
-def test_features_of_ones_own(tmp_path: Path, views: int, method: str) -> None:
+def test_training_on_feature_arrays(tmp_path: Path, views: int, method: str) -> None:
     rng = np.random.default_rng(0)
     y = rng.integers(0, 3, 90)
     x = np.eye(3, 20)[y][:, None] * 3 + rng.normal(size=(90, views, 20))
@@ -268,7 +268,7 @@ def test_prediction_uses_the_cache_of_the_run(tmp_path: Path, data: Path, monkey
     assert len(caches()) == 1
 
 
-def test_other_pictures_of_the_same_name_size_and_time_are_others(tmp_path: Path, data: Path) -> None:
+def test_changed_images_of_the_same_name_size_and_time_are_extracted_again(tmp_path: Path, data: Path) -> None:
     run = frozen(data, tmp_path / "run", labels_per_class=2, size=32)
     answers = []
     for day, shade in (("monday", 0), ("tuesday", 255)):
@@ -279,7 +279,7 @@ def test_other_pictures_of_the_same_name_size_and_time_are_others(tmp_path: Path
     assert not np.array_equal(*answers)
 
 
-def test_test_pictures_may_go_once_their_features_are_there(tmp_path: Path, data: Path) -> None:
+def test_test_images_may_be_deleted_once_their_features_are_stored(tmp_path: Path, data: Path) -> None:
     seen = []
 
     def watch(row: dict[str, Any]) -> None:
@@ -291,14 +291,14 @@ def test_test_pictures_may_go_once_their_features_are_there(tmp_path: Path, data
     assert None not in seen
 
 
-def test_features_want_something_below_the_heads_that_learns(tmp_path: Path) -> None:
+def test_features_need_a_bottleneck(tmp_path: Path) -> None:
     x, y = np.zeros((40, 6)), np.where(np.arange(40) < 6, np.arange(40) % 2, -1)
     with pytest.raises(UserError, match=r"network\.bottleneck=0: with a frozen backbone, psi is the bottleneck"):
         selftrain.train((x, y), settings={"network.bottleneck": 0}, out=tmp_path / "run", quiet=True)
     assert not (tmp_path / "run").exists()
 
 
-def test_features_that_do_not_fit_together(tmp_path: Path) -> None:
+def test_mismatched_features_are_refused(tmp_path: Path) -> None:
     x, y = np.zeros((40, 6)), np.where(np.arange(40) < 6, np.arange(40) % 2, -1)
     for options, words in (
         ({"test": (np.zeros((4, 5)), np.arange(4) % 2)}, "`test`: its rows have 5 numbers, the training rows have 6"),
@@ -310,7 +310,7 @@ def test_features_that_do_not_fit_together(tmp_path: Path) -> None:
         assert not (tmp_path / "run").exists()
 
 
-def test_arrays_that_are_no_features(tmp_path: Path) -> None:
+def test_arrays_of_the_wrong_kind_are_refused(tmp_path: Path) -> None:
     x, y = np.zeros((40, 6)), np.where(np.arange(40) < 6, np.arange(40) % 2, -1)
     for given, words in (
         (x, r"`data`: expected .* a pair of arrays \(x, y\) .*; got ndarray alone\.$"),
@@ -378,7 +378,7 @@ def test_flat_arrays_are_features(tmp_path: Path) -> None:
         ({"settings": {"data.strong_views": 0}}, "data.strong_views=0"),
     ],
 )
-def test_what_makes_no_sense_is_refused(tmp_path: Path, data: Path, options: dict[str, Any], words: str) -> None:
+def test_impossible_settings_are_refused(tmp_path: Path, data: Path, options: dict[str, Any], words: str) -> None:
     with pytest.raises(UserError, match=words):
         frozen(data, tmp_path / "run", labels_per_class=2, size=32, regime="frozen", **options)
     assert not (tmp_path / "run").exists()

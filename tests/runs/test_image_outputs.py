@@ -1,4 +1,4 @@
-"""What a run writes about itself: outputs picture by picture, figures of bias, the collapse alarm, curves."""
+"""What a run writes: outputs image by image, results, metrics, the alarm about dead classes, curves."""
 
 from __future__ import annotations
 
@@ -17,14 +17,7 @@ import selftrain.runs.training
 from selftrain.engine import loggers
 from selftrain.errors import UserError
 from tests.folders import CLASSES, fill, layout_2, layout_3
-
-QUICK = {"train.batch": 6, "train.unlabeled_batch": 8, "data.workers": 0, "train.eval_every": 4}
-
-
-def quick(data: Any, out: Path, **options: Any) -> selftrain.Run:
-    settings = {**QUICK, **options.pop("settings", {})}
-    options = {"backbone": "wrn-tiny", "steps": 8, "quiet": True, **options}
-    return selftrain.train(data, out=out, settings=settings, **options)
+from tests.runs.small_runs import train_small
 
 
 def outputs(run: selftrain.Run) -> dict[str, np.ndarray]:
@@ -40,10 +33,10 @@ def data(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def run(data: Path, tmp_path_factory: pytest.TempPathFactory) -> selftrain.Run:
     out = tmp_path_factory.mktemp("run") / "run"
-    return quick(data, out, labels_per_class=2, method="dst(fixmatch(tau=0.4))", steps=12)
+    return train_small(data, out, labels_per_class=2, method="dst(fixmatch(tau=0.4))", steps=12)
 
 
-def test_outputs_are_what_the_saved_model_says(run: selftrain.Run, data: Path) -> None:
+def test_outputs_are_the_predictions_of_the_saved_model(run: selftrain.Run, data: Path) -> None:
     said = outputs(run)
     for prefix in ("eval", "pool"):
         predictions = run.predict([str(data / name) for name in said[f"{prefix}_names"].tolist()])
@@ -54,7 +47,7 @@ def test_outputs_are_what_the_saved_model_says(run: selftrain.Run, data: Path) -
         assert said[f"{prefix}_confidence"].dtype == np.float16
 
 
-def test_truth_in_outputs_is_that_which_was_hidden(run: selftrain.Run) -> None:
+def test_truth_in_outputs_is_the_hidden_one(run: selftrain.Run) -> None:
     said = outputs(run)
     labeled = {entry["path"] for entry in json.loads((run.folder / "split.json").read_text())["labeled"]}
     for name, truth in zip(said["pool_names"].tolist(), said["pool_truth"].tolist(), strict=True):
@@ -80,7 +73,7 @@ def test_results_add_up(run: selftrain.Run, data: Path) -> None:
     assert sum(count for count, *_ in results["calibration"]) == 12
 
 
-def test_rows_have_every_figure(run: selftrain.Run) -> None:
+def test_rows_have_every_number(run: selftrain.Run) -> None:
     for row in run.metrics:
         assert sum(row["pseudo_seen_true"]) <= 4 * 8
         for k in range(3):
@@ -89,13 +82,14 @@ def test_rows_have_every_figure(run: selftrain.Run) -> None:
         for name in ("worst_error", "head_agreement", "ece"):
             assert 0 <= row[name] <= 1
         assert row["alarms"] == [] or set(row["alarms"]) <= set(CLASSES)
-    assert run.metrics[0]["pseudo_churn"] is not None  # 24 pictures in batches of 8: seen again in the fourth step
+    assert run.metrics[0]["pseudo_churn"] is not None  # 24 images in batches of 8: seen again in the fourth step
 
 
 def test_large_sets_are_sampled(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(selftrain.runs.image_outputs, "CAP", 10)
     one, two = (
-        quick(data, tmp_path / name, labels_per_class=2, method=name, steps=2) for name in ("supervised", "fixmatch")
+        train_small(data, tmp_path / name, labels_per_class=2, method=name, steps=2)
+        for name in ("supervised", "fixmatch")
     )
     assert len(outputs(one)["eval_names"]) == len(outputs(one)["pool_names"]) == 10
     for name in ("eval_names", "pool_names"):
@@ -105,9 +99,9 @@ def test_large_sets_are_sampled(data: Path, tmp_path: Path, monkeypatch: pytest.
     assert "pool_worst" not in outputs(one)
 
 
-def test_without_truth_nothing_is_invented(tmp_path: Path) -> None:
+def test_unknown_numbers_are_null(tmp_path: Path) -> None:
     folder, labels = layout_3(tmp_path / "data")
-    run = quick(folder, tmp_path / "run", labels=labels, method="fixmatch(tau=0.3)")
+    run = train_small(folder, tmp_path / "run", labels=labels, method="fixmatch(tau=0.3)")
     said, results, row = outputs(run), run.results, run.metrics[-1]
     assert not any(name.startswith("eval") for name in said)
     assert set(said["pool_truth"].tolist()) == {-1}
@@ -121,27 +115,27 @@ def test_without_truth_nothing_is_invented(tmp_path: Path) -> None:
     assert results["alarms"] == [CLASSES[k] for k, n in enumerate(results["pool_predicted"]) if n == 0]
 
 
-def test_all_labeled(tmp_path: Path) -> None:
+def test_a_pool_without_unlabeled_images(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     x, y = rng.integers(0, 255, (12, 8, 8)).astype(np.uint8), np.arange(12) % 2
     settings = {"data.include_labeled": False}
-    run = quick((x, y), tmp_path / "run", test=(x, y), method="supervised", steps=2, settings=settings)
+    run = train_small((x, y), tmp_path / "run", test=(x, y), method="supervised", steps=2, settings=settings)
     assert run.results["pool_predicted"] is None
     assert set(outputs(run)) == {"eval_names", "eval_truth", "eval_predicted", "eval_confidence", "eval_runner_up"}
 
 
-def test_a_dying_class_is_said_once(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dying_class_gives_one_warning(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     counts = iter([[4, 4, 4], [6, 6, 0], [6, 6, 0]])
     evaluate = selftrain.runs.training.Training.evaluate
     monkeypatch.setattr(
         selftrain.runs.training.Training, "evaluate", lambda *args: evaluate(*args) | {"predicted": next(counts)}
     )
-    run = quick(data, tmp_path / "run", labels_per_class=2, method="fixmatch", steps=12)
+    run = train_small(data, tmp_path / "run", labels_per_class=2, method="fixmatch", steps=12)
     assert [row["alarms"] for row in run.metrics] == [[], ["cat"], []]
     log = (run.folder / "log.txt").read_text()
     assert log.count("warning: step 8: class 'cat' is no longer predicted. Train with DST") == 1
     monkeypatch.undo()
-    again = quick(data, tmp_path / "run", labels_per_class=2, method="fixmatch", steps=12, resume=True)
+    again = train_small(data, tmp_path / "run", labels_per_class=2, method="fixmatch", steps=12, resume=True)
     assert [row["alarms"] for row in again.metrics] == [[], ["cat"], []]
 
 
@@ -149,7 +143,7 @@ def test_tensorboard_has_the_rows(data: Path, tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    run = quick(data, tmp_path / "run", labels_per_class=2, settings={"train.logger": "tensorboard"})
+    run = train_small(data, tmp_path / "run", labels_per_class=2, settings={"train.logger": "tensorboard"})
     events = EventAccumulator(str(run.folder / "tensorboard"))
     events.Reload()
     for name in ("accuracy", "loss", "worst_error", "pseudo_label_quantity", "ece"):
@@ -159,14 +153,14 @@ def test_tensorboard_has_the_rows(data: Path, tmp_path: Path) -> None:
     assert "pseudo_kept" not in events.Tags()["scalars"]
 
 
-def test_a_logger_that_is_missing_is_named(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_logger_is_named(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(loggers, "find_spec", lambda name: None)
     for kind in ("wandb", "tensorboard"):
         with pytest.raises(UserError, match=rf"`train.logger={kind}`: .*pip install 'selftrain\[{kind}\]'"):
-            quick(data, tmp_path / "run", labels_per_class=2, settings={"train.logger": kind})
+            train_small(data, tmp_path / "run", labels_per_class=2, settings={"train.logger": kind})
     assert not (tmp_path / "run").exists()
     with pytest.raises(UserError, match=r"train\.logger=tensorbord: expected one of none, tensorboard, wandb"):
-        quick(data, tmp_path / "run", labels_per_class=2, settings={"train.logger": "tensorbord"})
+        train_small(data, tmp_path / "run", labels_per_class=2, settings={"train.logger": "tensorbord"})
 
 
 def test_wandb_gets_the_rows(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -185,7 +179,7 @@ def test_wandb_gets_the_rows(data: Path, tmp_path: Path, monkeypatch: pytest.Mon
 
     monkeypatch.setitem(sys.modules, "wandb", types.SimpleNamespace(init=Stand))
     monkeypatch.setattr(loggers, "find_spec", lambda name: True)
-    run = quick(data, tmp_path / "run", labels_per_class=2, settings={"train.logger": "wandb"})
+    run = train_small(data, tmp_path / "run", labels_per_class=2, settings={"train.logger": "wandb"})
     options, *rows, status = calls
     assert options["dir"] == str(run.folder)
     assert (options["resume"], status) == ("allow", "finished")
@@ -206,13 +200,13 @@ def test_wandb_without_a_login(data: Path, tmp_path: Path, monkeypatch: pytest.M
     monkeypatch.setitem(sys.modules, "wandb", stand)
     monkeypatch.setattr(loggers, "find_spec", lambda name: True)
     with pytest.raises(UserError, match=r"`train\.logger=wandb`: No API key configured\. Log in .*`resume=True`"):
-        quick(data, tmp_path / "run", labels_per_class=2, settings={"train.logger": "wandb"})
+        train_small(data, tmp_path / "run", labels_per_class=2, settings={"train.logger": "wandb"})
     stand.init = lambda **_: types.SimpleNamespace(log=lambda numbers, step: None, finish=lambda: None)
     assert selftrain.train(out=tmp_path / "run", resume=True, quiet=True).results["steps"] == 8
 
 
-def test_a_last_line_cut_short(data: Path, tmp_path: Path) -> None:
-    run = quick(data, tmp_path / "run", labels_per_class=2)
+def test_a_last_line_that_was_cut_short_is_ignored(data: Path, tmp_path: Path) -> None:
+    run = train_small(data, tmp_path / "run", labels_per_class=2)
     file = run.folder / "metrics.jsonl"
     first, second = file.read_text().splitlines()
     file.write_text(f"{first}\n{second[:20]}")
@@ -222,22 +216,22 @@ def test_a_last_line_cut_short(data: Path, tmp_path: Path) -> None:
         _ = run.metrics
 
 
-def test_reports_show_pictures_of_another_folder(tmp_path: Path) -> None:
+def test_reports_show_images_of_another_folder(tmp_path: Path) -> None:
     from selftrain.report.examples import find_examples
     from selftrain.report.run_data import read_runs
 
     photos, labels = layout_3(tmp_path / "photos")
     fill(tmp_path / "more", dict.fromkeys(CLASSES, 20), seed=5)
-    run = quick(photos, tmp_path / "run", labels=labels, unlabeled=tmp_path / "more")
+    run = train_small(photos, tmp_path / "run", labels=labels, unlabeled=tmp_path / "more")
     shown = find_examples(read_runs([run.folder])[0]).likely
     others = [one for one in shown if one.name.startswith("unlabeled:")]
     assert others
     assert all(one.thumbnail for one in others)
 
 
-def test_wandb_itself_takes_the_rows(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_real_wandb_gets_the_rows(data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
-    run = quick(data, tmp_path / "run", labels_per_class=2, settings={"train.logger": "wandb"})
+    run = train_small(data, tmp_path / "run", labels_per_class=2, settings={"train.logger": "wandb"})
     (record,) = run.folder.glob("wandb/offline-run-*/run-*.wandb")
     assert record.stat().st_size > 0

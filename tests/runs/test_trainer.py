@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,29 +21,13 @@ from selftrain.data.source import Source
 from selftrain.data.split import make_split
 from selftrain.errors import UserError
 from selftrain.methods import DST, FixMatch
-from selftrain.runs.model import load_model
 from tests.folders import CLASSES, layout_1, layout_2, layout_3
-
-QUICK = {"train.batch": 6, "train.unlabeled_batch": 8, "data.workers": 0, "train.eval_every": 4}
-
-
-def quick(data: Any, out: Path, **options: Any) -> selftrain.Run:
-    settings = {**QUICK, **options.pop("settings", {})}
-    options = {"backbone": "wrn-tiny", "steps": 8, "quiet": True, **options}
-    return selftrain.train(data, out=out, settings=settings, **options)
-
-
-def weights(run: selftrain.Run) -> dict[str, torch.Tensor]:
-    return load_model(run.folder / "model")[0].state_dict()
-
-
-def same(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
-    return all(torch.equal(value, b[name]) for name, value in a.items())
+from tests.runs.small_runs import same_weights, train_small, weights
 
 
 @pytest.mark.parametrize("method", ["supervised", "pseudo_label", "fixmatch", "dst(fixmatch)"])
 def test_layout_1(tmp_path: Path, method: str) -> None:
-    run = quick(layout_1(tmp_path / "data"), tmp_path / "run", method=method)
+    run = train_small(layout_1(tmp_path / "data"), tmp_path / "run", method=method)
     results = run.results
     assert results["evaluated_on"] == "test"
     assert results["labeled"] == 6
@@ -52,14 +37,14 @@ def test_layout_1(tmp_path: Path, method: str) -> None:
 
 
 def test_layout_2(tmp_path: Path) -> None:
-    run = quick(layout_2(tmp_path / "data"), tmp_path / "run", labels_per_class=2)
+    run = train_small(layout_2(tmp_path / "data"), tmp_path / "run", labels_per_class=2)
     assert run.results["labeled"] == 6
     assert run.results["unlabeled"] == 36
 
 
 def test_layout_3(tmp_path: Path) -> None:
     data, labels = layout_3(tmp_path / "data")
-    run = quick(data, tmp_path / "run", labels=labels)
+    run = train_small(data, tmp_path / "run", labels=labels)
     results = run.results
     assert results["labeled"] == 6
     assert results["evaluated_on"] is None
@@ -69,7 +54,7 @@ def test_layout_3(tmp_path: Path) -> None:
 
 
 def test_the_run_folder_is_as_specified(tmp_path: Path) -> None:
-    run = quick(layout_2(tmp_path / "data"), tmp_path / "run", labels_per_class=2)
+    run = train_small(layout_2(tmp_path / "data"), tmp_path / "run", labels_per_class=2)
     names = {path.name for path in run.folder.iterdir()}
     assert names == {
         "config.yaml", "split.json", "metrics.jsonl", "results.json", "outputs.npz", "checkpoints", "model", "log.txt",
@@ -89,18 +74,19 @@ def test_the_run_folder_is_as_specified(tmp_path: Path) -> None:
 def test_the_same_command_twice_gives_the_same_weights(tmp_path: Path) -> None:
     data = layout_2(tmp_path / "data")
     one, two, other = (
-        quick(data, tmp_path / name, labels_per_class=2, seed=seed) for name, seed in (("1", 0), ("2", 0), ("3", 1))
+        train_small(data, tmp_path / name, labels_per_class=2, seed=seed)
+        for name, seed in (("1", 0), ("2", 0), ("3", 1))
     )
-    assert same(weights(one), weights(two))
-    assert not same(weights(one), weights(other))
+    assert same_weights(weights(one), weights(two))
+    assert not same_weights(weights(one), weights(other))
     assert one.results["split_hash"] == other.results["split_hash"]  # the draw of labels has a seed of its own
 
 
 def test_a_config_repeats_its_run(tmp_path: Path) -> None:
     data = layout_2(tmp_path / "data")
-    run = quick(data, tmp_path / "1", labels_per_class=2, method="dst(fixmatch(tau=0.6))", seed=3)
+    run = train_small(data, tmp_path / "1", labels_per_class=2, method="dst(fixmatch(tau=0.6))", seed=3)
     again = selftrain.train(config=run.folder / "config.yaml", out=tmp_path / "2", quiet=True)
-    assert same(weights(run), weights(again))
+    assert same_weights(weights(run), weights(again))
     config = yaml.safe_load((run.folder / "config.yaml").read_text())
     assert config["method"].startswith("dst(fixmatch(")
     assert "tau=0.6" in config["method"]
@@ -108,7 +94,7 @@ def test_a_config_repeats_its_run(tmp_path: Path) -> None:
 
 def test_hidden_labels_change_no_trained_weight(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     data = layout_2(tmp_path / "data")
-    honest = quick(data, tmp_path / "honest", labels_per_class=2, method="dst(fixmatch(tau=0.4))")
+    honest = train_small(data, tmp_path / "honest", labels_per_class=2, method="dst(fixmatch(tau=0.4))")
 
     load = Source.corpus
 
@@ -123,22 +109,22 @@ def test_hidden_labels_change_no_trained_weight(tmp_path: Path, monkeypatch: pyt
         return corpus
 
     monkeypatch.setattr(Source, "corpus", with_other_truth)
-    blind = quick(data, tmp_path / "blind", labels_per_class=2, method="dst(fixmatch(tau=0.4))")
-    assert same(weights(honest), weights(blind))
+    blind = train_small(data, tmp_path / "blind", labels_per_class=2, method="dst(fixmatch(tau=0.4))")
+    assert same_weights(weights(honest), weights(blind))
     assert honest.results["pseudo_label_quality"] != blind.results["pseudo_label_quality"]  # but observers see it
 
 
 def test_test_images_change_no_trained_weight(tmp_path: Path) -> None:
     data = layout_2(tmp_path / "data")
-    with_test = quick(data, tmp_path / "1", labels_per_class=2)
+    with_test = train_small(data, tmp_path / "1", labels_per_class=2)
     (data / "test").rename(tmp_path / "elsewhere")
-    without = quick(data, tmp_path / "2", labels_per_class=2)
+    without = train_small(data, tmp_path / "2", labels_per_class=2)
     assert without.results["evaluated_on"] is None
-    assert same(weights(with_test), weights(without))
+    assert same_weights(weights(with_test), weights(without))
 
 
-def test_a_method_of_ones_own(tmp_path: Path) -> None:
-    run = quick(layout_2(tmp_path / "data"), tmp_path / "run", labels_per_class=2, method=DST(FixMatch(tau=0.5)))
+def test_a_method_object(tmp_path: Path) -> None:
+    run = train_small(layout_2(tmp_path / "data"), tmp_path / "run", labels_per_class=2, method=DST(FixMatch(tau=0.5)))
     assert "tau=0.5" in run.results["method"]
 
 
@@ -147,7 +133,7 @@ def test_arrays(tmp_path: Path) -> None:
     y = rng.integers(0, 2, 40)
     x = (rng.normal(60, 20, (40, 8, 8)) + 100 * y[:, None, None]).clip(0, 255).astype(np.uint8)
     known = np.where(np.arange(40) < 8, y, -1)
-    run = quick((x, known), tmp_path / "run", test=(x, y), steps=30)
+    run = train_small((x, known), tmp_path / "run", test=(x, y), steps=30)
     assert run.results["accuracy"] > 0.8
     assert run.evaluate(x, y)["accuracy"] == run.results["accuracy"]
     assert len(run.predict(x)) == 40
@@ -157,7 +143,7 @@ def test_arrays(tmp_path: Path) -> None:
     "method", ["supervised", "fixmatch(tau=0.8)", "dst(fixmatch(tau=0.8))", "pseudo_label(tau=0.8)"]
 )
 def test_methods_learn_digits(tmp_path: Path, method: str) -> None:
-    run = quick(
+    run = train_small(
         "digits", tmp_path / "run", method=method, labels_per_class=4, steps=60,
         settings={"train.batch": 20, "train.unlabeled_batch": 32, "optim.ema": 0.9, "train.eval_every": 60},
     )  # fmt: skip
@@ -166,7 +152,7 @@ def test_methods_learn_digits(tmp_path: Path, method: str) -> None:
 
 def test_predictions_are_those_of_the_evaluated_model(tmp_path: Path) -> None:
     data = layout_2(tmp_path / "data")
-    run = quick(data, tmp_path / "run", labels_per_class=2, steps=20)
+    run = train_small(data, tmp_path / "run", labels_per_class=2, steps=20)
     predictions = run.predict(data / "test")
     truth = [path.split("/")[0] for path in predictions.paths]
     accuracy = np.mean([label == true for label, true in zip(predictions.labels, truth, strict=True)])
@@ -175,72 +161,92 @@ def test_predictions_are_those_of_the_evaluated_model(tmp_path: Path) -> None:
     assert predictions.probabilities.sum(axis=1) == pytest.approx(1, abs=1e-5)
 
 
-def test_one_class_with_one_label_and_two_classes(tmp_path: Path) -> None:
+def test_two_classes_one_of_them_with_a_single_label(tmp_path: Path) -> None:
     data = layout_1(tmp_path / "data")
     for part in ("labeled", "test"):
         for file in (data / part / "cat").iterdir():
             file.unlink()
         (data / part / "cat").rmdir()
-    run = quick(data, tmp_path / "run")
+    run = train_small(data, tmp_path / "run")
     assert run.results["labeled"] == 4
     assert run.results["worst10"] is not None
 
 
 def test_resume_refuses_other_settings(tmp_path: Path) -> None:
     data = layout_2(tmp_path / "data")
-    quick(data, tmp_path / "run", labels_per_class=2)
+    train_small(data, tmp_path / "run", labels_per_class=2)
     with pytest.raises(UserError, match=r"was started with train.steps=8, not 99"):
-        quick(data, tmp_path / "run", labels_per_class=2, steps=99, resume=True)
+        train_small(data, tmp_path / "run", labels_per_class=2, steps=99, resume=True)
 
 
 def test_resume_notices_changed_data(tmp_path: Path) -> None:
     data = layout_2(tmp_path / "data")
-    quick(data, tmp_path / "run", labels_per_class=2)
+    train_small(data, tmp_path / "run", labels_per_class=2)
     next((data / "train" / "ant").iterdir()).unlink()
     with pytest.raises(UserError, match="changed since this run was started"):
-        quick(data, tmp_path / "run", labels_per_class=2, resume=True)
+        train_small(data, tmp_path / "run", labels_per_class=2, resume=True)
 
 
-def test_resume_notices_other_pictures_of_the_same_names(tmp_path: Path) -> None:
+def test_resume_notices_changed_images_of_the_same_names(tmp_path: Path) -> None:
     data = layout_2(tmp_path / "data")
-    quick(data, tmp_path / "run", labels_per_class=2)
+    train_small(data, tmp_path / "run", labels_per_class=2)
     shutil.copytree(data, tmp_path / "copy", copy_function=shutil.copyfile)
-    quick(tmp_path / "copy", tmp_path / "run", labels_per_class=2, resume=True)  # wherever they lie, however old
+    train_small(tmp_path / "copy", tmp_path / "run", labels_per_class=2, resume=True)  # wherever they lie, however old
     ant, bee = sorted((data / "train" / "ant").iterdir())[0], sorted((data / "train" / "bee").iterdir())[0]
     content = ant.read_bytes()
     ant.write_bytes(bee.read_bytes())
     bee.write_bytes(content)
     with pytest.raises(UserError, match="train images: some are others, were edited, or are gone"):
-        quick(data, tmp_path / "run", labels_per_class=2, resume=True)
+        train_small(data, tmp_path / "run", labels_per_class=2, resume=True)
 
 
-def test_one_process_a_run_folder(tmp_path: Path) -> None:
+def test_one_process_per_run_folder(tmp_path: Path) -> None:
     data = layout_2(tmp_path / "data")
     inside: list[str] = []
 
     def watch(row: dict[str, Any]) -> None:
         for resume in (True, False):
             with pytest.raises(UserError) as error:
-                quick(data, tmp_path / "run", labels_per_class=2, resume=resume)
+                train_small(data, tmp_path / "run", labels_per_class=2, resume=resume)
             inside.append(str(error.value))
 
-    run = quick(data, tmp_path / "run", labels_per_class=2, watch=watch)
+    run = train_small(data, tmp_path / "run", labels_per_class=2, watch=watch)
     assert "another process is training there" in inside[0]
     assert "exists already" in inside[1]
     assert not (run.folder / ".lock").exists()
     (run.folder / ".lock").touch()  # as a kill leaves it
-    quick(data, tmp_path / "run", labels_per_class=2, resume=True)
+    train_small(data, tmp_path / "run", labels_per_class=2, resume=True)
 
 
-def test_a_finished_run_resumes_to_itself(tmp_path: Path) -> None:
+def test_resuming_a_finished_run_changes_nothing(tmp_path: Path) -> None:
     data = layout_2(tmp_path / "data")
-    run = quick(data, tmp_path / "run", labels_per_class=2)
+    run = train_small(data, tmp_path / "run", labels_per_class=2)
     before = run.results
-    again = quick(data, tmp_path / "run", labels_per_class=2, resume=True)
+    again = train_small(data, tmp_path / "run", labels_per_class=2, resume=True)
     assert again.results["accuracy"] == before["accuracy"]
     assert len(again.metrics) == 2
 
 
 def test_a_diverging_run_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="loss is not finite"):
-        quick(layout_2(tmp_path / "data"), tmp_path / "run", labels_per_class=2, settings={"optim.lr": 1e30})
+        train_small(layout_2(tmp_path / "data"), tmp_path / "run", labels_per_class=2, settings={"optim.lr": 1e30})
+
+
+def test_a_call_leaves_the_process_as_it_was(tmp_path: Path) -> None:
+    threads, handler = torch.get_num_threads(), signal.getsignal(signal.SIGTERM)
+    torch.manual_seed(7)
+    expected = torch.rand(3)
+    torch.manual_seed(7)
+    train_small(layout_2(tmp_path / "data"), tmp_path / "run", labels_per_class=2, settings={"train.threads": 2})
+    assert torch.get_num_threads() == threads
+    assert torch.equal(torch.rand(3), expected)
+    assert signal.getsignal(signal.SIGTERM) is handler
+
+
+def test_a_failing_call_leaves_the_process_as_it_was(tmp_path: Path) -> None:
+    threads, state = torch.get_num_threads(), torch.get_rng_state()
+    settings = {"optim.lr": 1e30, "train.threads": 2}
+    with pytest.raises(UserError, match="loss is not finite"):
+        train_small(layout_2(tmp_path / "data"), tmp_path / "run", labels_per_class=2, settings=settings)
+    assert torch.get_num_threads() == threads
+    assert torch.equal(torch.get_rng_state(), state)

@@ -46,7 +46,7 @@ def advice(method: Method) -> str:
     """Say what helps a dying class, for this method."""
     base: Any = getattr(method, "base", method)
     ways = []
-    if base is method and hasattr(method, "label") and hasattr(method, "imitate"):
+    if base is method and method.can_be_base():
         ways.append(f'train with DST (`method="dst({method.name})"`)')
     if getattr(base, "tau", 0) > 0.5:
         option = "method.tau" if base is method else "method.base.tau"
