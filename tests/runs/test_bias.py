@@ -17,6 +17,7 @@ from selftrain.data.split import Split, fold_splits, load_split, make_split, wit
 from selftrain.errors import UserError
 from selftrain.methods import FixMatch
 from selftrain.runs import bias
+from selftrain.runs.fit import fit
 from tests.folders import layout_1, layout_2, layout_3
 from tests.runs.small_runs import train_small
 
@@ -47,7 +48,7 @@ def test_the_references_are_plain_runs(run: selftrain.Run, data: Path, tmp_path:
 
 
 def test_bias_is_the_difference_of_errors(run: selftrain.Run) -> None:
-    found = bias.decompose(run.folder)
+    found: dict[str, Any] = dict(bias.decompose(run.folder))
     for k in range(3):
         error, few, every = (
             1 - one["per_class"][k] for one in (run.results, found["labels_only"], found["all_labels"])
@@ -63,13 +64,12 @@ def test_references_are_reused_and_resumed(run: selftrain.Run, tmp_path: Path, m
     first = json.loads((folder / "reference.json").read_text())
     (folder / "reference.json").unlink()
     trained: list[str] = []
-    fit = bias.fit
 
     def counted(*args: Any, **options: Any) -> Any:
         trained.append(options["folder"].name)
         return fit(*args, **options)
 
-    monkeypatch.setattr(bias, "fit", counted)
+    monkeypatch.setattr("selftrain.runs.bias.fit", counted)
     assert bias.decompose(folder) == first
     assert trained == []
     (folder / "reference.json").unlink()
@@ -177,7 +177,7 @@ def test_folds_give_an_estimate(tmp_path: Path) -> None:
     assert estimate["per_class"][1] == pytest.approx(right / 3)
     corpus = Source.parse(str(data)).corpus()
     held_out = [load_split(part.folder / "split.json", corpus).validation for part in parts]
-    assert len(np.intersect1d(*held_out)) == 0
+    assert len(np.intersect1d(held_out[0], held_out[1])) == 0
     for part in parts:
         assert part.results["evaluated_on"] == "validation"
         assert part.results["method"] == before["method"]

@@ -88,13 +88,14 @@ def test_evaluate_takes_the_kinds_of_labels_that_train_takes(tmp_path: Path) -> 
     right = run.evaluate(x, y)["accuracy"]
     for labels in (torch.from_numpy(y), y.astype(np.float64), [str(k) for k in y]):
         assert run.evaluate(x, labels)["accuracy"] == right
-    for labels, message in (
+    wrong: list[tuple[Any, str]] = [
         (3, "one label per image"),
         (y - 1, "image 0 has no label"),
         (y + 5, "not one of the classes"),
-    ):
+    ]
+    for values, message in wrong:
         with pytest.raises(UserError, match=message):
-            run.evaluate(x, labels)
+            run.evaluate(x, values)
 
 
 def test_clean_crop_applies_to_files_arrays_and_the_pool(tmp_path: Path, data: Path) -> None:
@@ -276,7 +277,7 @@ def test_changed_images_of_the_same_name_size_and_time_are_extracted_again(tmp_p
         Image.new("RGB", (40, 40), (shade, 0, 255 - shade)).save(tmp_path / day / "frame.bmp")
         os.utime(tmp_path / day / "frame.bmp", ns=(1, 1))
         answers.append(run.predict(tmp_path / day).probabilities)
-    assert not np.array_equal(*answers)
+    assert not np.array_equal(answers[0], answers[1])
 
 
 def test_test_images_may_be_deleted_once_their_features_are_stored(tmp_path: Path, data: Path) -> None:
@@ -306,7 +307,7 @@ def test_mismatched_features_are_refused(tmp_path: Path) -> None:
         ({"regime": "finetune"}, '`regime="finetune"`: features train in the frozen regime only'),
     ):
         with pytest.raises(UserError, match=words):
-            selftrain.train((x, y), out=tmp_path / "run", quiet=True, **options)  # type: ignore[arg-type]
+            selftrain.train((x, y), out=tmp_path / "run", quiet=True, **options)
         assert not (tmp_path / "run").exists()
 
 
@@ -331,7 +332,7 @@ def test_arrays_of_the_wrong_kind_are_refused(tmp_path: Path) -> None:
         ({"labels": y}, "`labels`: expected a path, got ndarray; arrays are passed as pairs"),
     ):
         with pytest.raises(UserError, match=words):
-            selftrain.train((x, y), out=tmp_path / "run", quiet=True, **options)  # type: ignore[arg-type]
+            selftrain.train((x, y), out=tmp_path / "run", quiet=True, **options)
     with pytest.raises(UserError, match='Features need `backbone="features"`'):
         selftrain.train((2 * np.ones((40, 5, 6)), y), out=tmp_path / "run", quiet=True)
 
