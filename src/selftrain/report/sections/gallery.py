@@ -20,7 +20,7 @@ def examples(runs: Sequence[RunData]) -> Section:
         if found.missing:
             section.note(f"{run.name}: {found.missing}")
         if found.confident:
-            caption = "The misclassified test images with the highest confidence. Wrong labels show up here as well."
+            caption = "The mistakes with the highest confidence. Wrong labels show up here as well."
             section.blocks.append(Gallery(f"{run.name}: confident mistakes", caption, i, found.confident))
         if found.likely:
             caption = "Good candidates to label next: " + (
