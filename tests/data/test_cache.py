@@ -134,7 +134,7 @@ def test_a_full_disk_is_said_at_once_and_harms_no_other_cache(tmp_path: Path, mo
 
     monkeypatch.setattr(os, "posix_fallocate", full)
     never = Counter()
-    with pytest.raises(UserError, match=r"GB are needed .* GB are free.*SELFTRAIN_CACHE"):
+    with pytest.raises(UserError, match=r"needs .* GB, but only .* GB are free.*SELFTRAIN_CACHE"):
         cached(tmp_path, never, about={"x": 2})
     assert never.calls == []
     assert len(list_caches(tmp_path)) == 1
@@ -253,5 +253,5 @@ def test_a_cache_that_can_only_be_read(tmp_path: Path, monkeypatch: pytest.Monke
     assert np.array_equal(cached(tmp_path, None), value(0, 50))
     pieces = only_folder(tmp_path) / PIECES
     pieces.write_bytes(bytes(len(pieces.read_bytes())))
-    with pytest.raises(UserError, match="not whole, and cannot be written"):
+    with pytest.raises(UserError, match="incomplete, and cannot be written"):
         cached(tmp_path, None)

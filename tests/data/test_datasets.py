@@ -328,10 +328,10 @@ def test_the_unlabeled_part_of_stl10(tmp_path: Path, monkeypatch: pytest.MonkeyP
     split = make_split(corpus, labels_per_class=1)
     assert len(split.labeled) == 3
     assert len(split.unlabeled) == 14
-    with pytest.raises(UserError, match="has 2 images, fewer than --labels-per-class 3"):
+    with pytest.raises(UserError, match="has 2 images, fewer than `labels_per_class=3`"):
         make_split(corpus, labels_per_class=3)
     (tmp_path / "stl10_binary/unlabeled_X.bin").write_bytes(b"cut short")
-    with pytest.raises(UserError, match="the files of STL-10 can't be read"):
+    with pytest.raises(UserError, match="the files of STL-10 cannot be read"):
         StlBinary("stl10_binary")(tmp_path)
 
 
@@ -362,7 +362,7 @@ def test_images_that_are_missing(name: str, tmp_path: Path, monkeypatch: pytest.
     assert isinstance(corpus.images, FileImages)
     if name == "caltech101":  # which has no lists; a class that is missing is noticed
         shutil.rmtree(tmp_path / "caltech101/101_ObjectCategories/camera")
-        assert "2 classes were found" in error_of(name, tmp_path)
+        assert "found 2 classes" in error_of(name, tmp_path)
         return
     Path(corpus.images.path(1)).unlink()
     total = len(corpus.images) + len(corpus.test or [])
@@ -374,19 +374,19 @@ def test_a_batch_that_changed_on_disk(tmp_path: Path, monkeypatch: pytest.Monkey
     with (tmp_path / "cifar-10-batches-py/data_batch_2").open("ab") as file:
         file.write(b"x")
     message = error_of("cifar10", tmp_path)
-    assert "the files of CIFAR10 can't be read (Dataset not found or corrupted" in message
-    assert "run again to have it fetched anew" in message
+    assert "the files of CIFAR10 cannot be read (Dataset not found or corrupted" in message
+    assert "run again to download it again" in message
 
 
 def test_lists_that_are_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     made("cub200", tmp_path, monkeypatch)
     text(tmp_path / "CUB_200_2011/images.txt", "1 a.jpg", "2")
-    assert "the lists of this dataset can't be read" in error_of("cub200", tmp_path)
+    assert "the lists of this dataset cannot be read" in error_of("cub200", tmp_path)
     (tmp_path / "CUB_200_2011/images.txt").unlink()
     assert "images.txt" in error_of("cub200", tmp_path)
     made("food101", tmp_path, monkeypatch)
     (tmp_path / "food-101/meta/test.json").write_text("{", encoding="utf-8")
-    assert "the files of Food101 can't be read" in error_of("food101", tmp_path)
+    assert "the files of Food101 cannot be read" in error_of("food101", tmp_path)
 
 
 def test_no_network_and_no_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -394,15 +394,20 @@ def test_no_network_and_no_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     unreachable = replace(spec, files=(replace(spec.files[0], url="http://127.0.0.1:9/cifar-10-python.tar.gz"),))
     monkeypatch.setitem(DATASETS, "cifar10", unreachable)
     message = error_of("cifar10", tmp_path)
-    assert "cifar10: http://127.0.0.1:9/cifar-10-python.tar.gz can't be fetched: no connection" in message
+    assert "cifar10: http://127.0.0.1:9/cifar-10-python.tar.gz cannot be downloaded: no connection" in message
     assert "(170 MB, md5 c58f30108f718f92721af3b95e74349a)" in message
-    assert f"put it at {tmp_path / 'cifar-10-python.tar.gz'}" in message
-    assert "no such folder; cifar10 would be fetched to it" in error_of("cifar10", tmp_path / "none")
+    assert f"save it as {tmp_path / 'cifar-10-python.tar.gz'}" in message
+    assert "the folder does not exist. Create it, and cifar10 is downloaded to it" in error_of(
+        "cifar10", tmp_path / "none"
+    )
     monkeypatch.setenv("SELFTRAIN_CACHE", str(tmp_path / "cache"))
-    with pytest.raises(UserError, match=r"put it at .*cache/datasets/cifar-10-python.tar.gz"):
+    with pytest.raises(UserError, match=r"save it as .*cache/datasets/cifar-10-python.tar.gz"):
         Source.parse("cifar10").test_set(["a", "b"])
     message = error_of("cars", tmp_path)
-    assert f"there is no {tmp_path / 'stanford_cars/devkit'}, and it can't be fetched: its server is gone" in message
+    assert (
+        f"{tmp_path / 'stanford_cars/devkit'} does not exist and cannot be downloaded: its server no longer exists"
+        in message
+    )
 
 
 def test_an_archive_put_there_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -414,7 +419,7 @@ def test_an_archive_put_there_by_hand(tmp_path: Path, monkeypatch: pytest.Monkey
     spec = DATASETS["dtd"]
     file = replace(spec.files[0], url="http://127.0.0.1:9/dtd-r1.0.1.tar.gz")
     monkeypatch.setitem(DATASETS, "dtd", replace(spec, files=(file,)))
-    assert "is there, but it is cut short or another file" in error_of("dtd", root)
+    assert "exists, but it is truncated or another file" in error_of("dtd", root)
     assert not (root / "dtd/dtd").exists()
     monkeypatch.setitem(DATASETS, "dtd", replace(spec, files=(replace(file, checksum=f"md5:{md5(archive)}"),)))
     assert len(Source.parse("dtd", root=root).corpus().images) == CLASSES * TRAIN
@@ -445,7 +450,7 @@ def test_from_the_network_to_results(tmp_path: Path, monkeypatch: pytest.MonkeyP
         }
         options["settings"] = {"train.batch": 4, "train.unlabeled_batch": 6, "data.workers": 0, "data.size": 12}
         server.cut = 200
-        with pytest.raises(UserError, match="can't be fetched"):
+        with pytest.raises(UserError, match="cannot be downloaded"):
             selftrain.train(name, out=tmp_path / f"run-{name}", **options)
         assert not (tmp_path / f"run-{name}").exists()
         server.cut = None

@@ -130,7 +130,7 @@ def test_a_connection_that_breaks_is_gone_on_with(server: Server, tmp_path: Path
     server.cut, server.ranges = 300_000, ranges
     message = error_of(lambda: ready(file, tmp_path))
     assert "the connection broke after" in message or "no connection" in message
-    assert f"put it at {tmp_path / 'a.mat'}" in message
+    assert f"save it as {tmp_path / 'a.mat'}" in message
     assert left_in(tmp_path) == ["a.mat.part"]  # never under its own name
     came = (tmp_path / "a.mat.part").stat().st_size
     assert came == (900_000 if ranges else 300_000)  # three attempts, each from where the last one broke
@@ -153,7 +153,10 @@ def test_a_wrong_checksum(server: Server, tmp_path: Path) -> None:
     server.files["/a.mat"] = NOISE[:-1] + b"x"
     message = error_of(lambda: ready(file, tmp_path))
     wrong = hashlib.md5(NOISE[:-1] + b"x").hexdigest()
-    assert f"what came has the md5 {wrong} instead of {hashlib.md5(NOISE).hexdigest()}, and was deleted" in message
+    assert (
+        f"the downloaded file has the md5 {wrong} instead of {hashlib.md5(NOISE).hexdigest()} and was deleted"
+        in message
+    )
     assert left_in(tmp_path) == []
 
 
@@ -179,13 +182,13 @@ def test_an_archive_brought_by_hand(server: Server, tmp_path: Path) -> None:
 def test_no_network(server: Server, tmp_path: Path) -> None:
     file = RemoteFile("http://127.0.0.1:9/a.tar.gz", "md5:0123", 170_000_000, ("a",))
     message = error_of(lambda: ready(file, tmp_path))
-    assert "http://127.0.0.1:9/a.tar.gz can't be fetched: no connection (" in message
-    assert f"fetch it elsewhere (170 MB, md5 0123) and put it at {tmp_path / 'a.tar.gz'}" in message
+    assert "http://127.0.0.1:9/a.tar.gz cannot be downloaded: no connection (" in message
+    assert f"download it elsewhere (170 MB, md5 0123) and save it as {tmp_path / 'a.tar.gz'}" in message
     (tmp_path / "a.tar.gz").write_bytes(b"something else")
-    assert "is there, but it is cut short or another file" in error_of(lambda: ready(file, tmp_path))
+    assert "exists, but it is truncated or another file" in error_of(lambda: ready(file, tmp_path))
     assert not (tmp_path / "a").exists()
     gone = RemoteFile(f"{server.url}/gone.mat", "md5:0123", 1, ("gone.mat",))
-    assert "the server answers 404 Not Found" in error_of(lambda: ready(gone, tmp_path))
+    assert "the server answered 404 Not Found" in error_of(lambda: ready(gone, tmp_path))
 
 
 def test_a_kill_while_unpacking(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -211,20 +214,20 @@ def test_a_kill_while_unpacking(server: Server, tmp_path: Path, monkeypatch: pyt
 
 def test_an_archive_of_another_shape(server: Server, tmp_path: Path) -> None:
     file = remote(server, "b.tar.gz", tar_of({"c/1.txt": b"one"}), "b")
-    assert "there is no b in it" in error_of(lambda: ready(file, tmp_path))
+    assert "does not contain b" in error_of(lambda: ready(file, tmp_path))
     broken = remote(server, "d.tar.gz", b"no archive at all", "d")
-    assert "can't be unpacked" in error_of(lambda: ready(broken, tmp_path))
+    assert "cannot be unpacked" in error_of(lambda: ready(broken, tmp_path))
 
 
 def test_an_archive_that_would_leave_its_folder(server: Server, tmp_path: Path) -> None:
     file = remote(server, "b.tar.gz", tar_of({"../../evil.txt": b"x", "b/1.txt": b"one"}), "deep/b", into="deep")
-    assert "can't be unpacked" in error_of(lambda: ready(file, tmp_path / "root"))
+    assert "cannot be unpacked" in error_of(lambda: ready(file, tmp_path / "root"))
     assert not (tmp_path / "evil.txt").exists()
 
 
 def test_where_nothing_can_be_put(server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = remote(server, "a.mat", NOISE, "a.mat")
     (tmp_path / "file").write_text("x")
-    assert "things can't be put there" in error_of(lambda: ready(file, tmp_path / "file"))
+    assert "things cannot be saved there" in error_of(lambda: ready(file, tmp_path / "file"))
     monkeypatch.setattr(download.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 1000})())
-    assert "about 1 MB are needed" in error_of(lambda: ready(file, tmp_path))
+    assert "needs about 1 MB" in error_of(lambda: ready(file, tmp_path))

@@ -106,11 +106,11 @@ def test_which_splits_are_used(tmp_path: Path) -> None:
     assert colours(corpus.images)[-4:] == [40, 41, 42, 43]
     assert corpus.is_benchmark
     assert colours(Source.parse(f"{data}@validation").corpus().images)[:3] == [10, 11, 12]
-    assert "no split 'trian' (there are test, train, validation, unlabeled)" in error_of(f"{data}@trian")
+    assert "no split 'trian' (the splits are test, train, validation, unlabeled)" in error_of(f"{data}@trian")
     images, labels, _ = Source.parse(f"{data}@train").test_set(["dog", "cat", "eel"])
     assert (len(images), labels.tolist()) == (6, [2, 1, 0] * 2)  # that split and nothing else
     odd = saved(tmp_path / "odd", a=table(range(3)), b=table(range(3)))
-    assert "no split 'train' (there are a, b); choose one with @SPLIT" in error_of(odd)
+    assert "no split 'train' (the splits are a, b); choose one with @SPLIT" in error_of(odd)
     assert Source.parse(f"{odd}@b").corpus().test is None
 
 
@@ -129,27 +129,27 @@ def test_labels_that_are_words_or_numbers(tmp_path: Path) -> None:
     assert corpus.test_labels is not None
     assert corpus.test_labels.tolist() == [0, 1]
     other = saved(tmp_path / "other", train=words, test=table(range(1), ["hen"], hub.Value("string")))
-    assert "'hen' in 'label' is not a class of the split that is trained on" in error_of(other)
+    assert "'hen' in 'label' is not a class of the training split" in error_of(other)
 
 
 def test_columns(tmp_path: Path) -> None:
     kind = hub.ClassLabel(names=["x", "y"])
     two = saved(tmp_path / "two", train=table(range(4), coarse=([0, 1, 1, 0], kind)).rename_column("label", "fine"))
-    assert "several columns of labels (fine, coarse); choose one with ,label=COLUMN" in error_of(two)
+    assert "several label columns (fine, coarse); choose one with ,label=COLUMN" in error_of(two)
     assert Source.parse(f"{two},label=coarse").corpus().classes == ("x", "y")
     assert Source.parse(f"{two}@train,label=fine,image=img").corpus().labels.tolist() == [0, 1, 2, 0]
-    assert "'corse' is not a column of labels" in error_of(f"{two},label=corse")
+    assert "'corse' is not a label column" in error_of(f"{two},label=corse")
     assert "Did you mean 'coarse'?" in error_of(f"{two},label=corse")
     assert "write image=COLUMN or label=COLUMN, not 'fine'" in error_of(f"{two},fine")
     images = table(range(4), other=([picture(9)] * 4, hub.Image()))
     several = saved(tmp_path / "several", train=images)
-    assert "several columns of images (img, other); choose one with ,image=COLUMN" in error_of(several)
+    assert "several image columns (img, other); choose one with ,image=COLUMN" in error_of(several)
     assert colours(Source.parse(f"{several},image=other").corpus().images) == [9] * 4
-    assert "'label' is not a column of images" in error_of(f"{several},image=label")
+    assert "'label' is not an image column" in error_of(f"{several},image=label")
     none = saved(tmp_path / "none", train=table(range(4)).remove_columns("img"))
-    assert "no column of images (label is ClassLabel)" in error_of(none)
+    assert "no image column (label is ClassLabel)" in error_of(none)
     bare = saved(tmp_path / "bare", train=table(range(4)).remove_columns("label"))
-    assert "no column of labels (img is Image); choose one with ,label=COLUMN" in error_of(bare)
+    assert "no label column (img is Image); choose one with ,label=COLUMN" in error_of(bare)
     one = saved(tmp_path / "one", train=table(range(4), [0] * 4, hub.ClassLabel(names=["a"])))
     assert "only one class (a)" in error_of(one)
 
@@ -179,16 +179,19 @@ def test_images_that_cant_be_read(tmp_path: Path) -> None:
 
 def test_what_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     message = error_of("hf:nobody/nothing")
-    assert "Hugging Face can't be reached" in message
-    assert "save_to_disk(FOLDER), and give hf:FOLDER" in message
+    assert "Hugging Face cannot be reached" in message
+    assert "save_to_disk(FOLDER), and use hf:FOLDER" in message
     assert "write hf:NAME" in error_of("hf:")
     assert "a name has at most three parts" in error_of("hf:a/b/c/d")
     (tmp_path / "empty").mkdir()
     assert "hf:" in error_of(f"hf:{tmp_path / 'empty'}")
     for error, match in (
-        (hub.exceptions.DatasetNotFoundError("Dataset 'x' doesn't exist on the Hub"), "there is no such dataset"),
+        (
+            hub.exceptions.DatasetNotFoundError("Dataset 'x' doesn't exist on the Hub"),
+            "neither a dataset nor a folder of this name exists",
+        ),
         (ValueError("Config name is missing. Please pick one among: ['a', 'b']"), "hf:beans/CONFIG"),
-        (OSError("disk on fire"), "can't be opened (disk on fire)"),
+        (OSError("disk on fire"), "cannot be opened (disk on fire)"),
     ):
 
         def fail(*_: object, error: Exception = error) -> None:
@@ -222,7 +225,7 @@ def test_without_the_package(monkeypatch: pytest.MonkeyPatch) -> None:
         return original(name, *args, **options)
 
     monkeypatch.setattr(builtins, "__import__", refuse)
-    assert "install it with pip install 'selftrain[hf]'" in error_of("hf:beans")
+    assert "run pip install 'selftrain[hf]'" in error_of("hf:beans")
 
 
 def test_names(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,8 @@ from selftrain.data.images import Images, JoinedImages, fingerprint
 from selftrain.data.source import Source
 from selftrain.data.sources import shards
 from selftrain.data.sources.shards import ShardImages, find_shards, load_shards
-from selftrain.data.split import load_split, make_split, save_split
+from selftrain.data.split import make_split
+from selftrain.data.split_file import load_split, save_split
 from selftrain.engine.checkpoint import save_checkpoint
 from selftrain.errors import UserError
 
@@ -205,11 +206,11 @@ def test_a_tar_file_that_was_cut_short(tmp_path: Path) -> None:
     # In an image, in the middle of a header, between two members, and just before the end.
     for length in (700, 512 * 6 + 100, 512 * 2, last + 512):
         (tmp_path / "s-001.tar").write_bytes(whole[:length])
-        assert "s-001.tar: not a whole tar file" in error_of(pattern)
+        assert "s-001.tar: not a complete tar file" in error_of(pattern)
     (tmp_path / "s-001.tar").write_bytes(b"")
-    assert "s-001.tar: not a whole tar file" in error_of(pattern)
+    assert "s-001.tar: not a complete tar file" in error_of(pattern)
     (tmp_path / "s-001.tar").write_bytes(b"something else" * 100)
-    assert "s-001.tar: not a whole tar file" in error_of(pattern)
+    assert "s-001.tar: not a complete tar file" in error_of(pattern)
     (tmp_path / "s-001.tar").write_bytes(whole)
     assert len(Source.parse(pattern).corpus().images) == 8
 
@@ -217,9 +218,9 @@ def test_a_tar_file_that_was_cut_short(tmp_path: Path) -> None:
 def test_shards_that_are_missing(tmp_path: Path) -> None:
     write_shards(tmp_path, count=2)
     message = error_of(f"{tmp_path}/s-{{000..004}}.tar")
-    assert f"the shard {tmp_path}/s-002.tar and 2 others are not there" in message
-    assert f"the shard {tmp_path}/x.tar is not there" in error_of(f"{tmp_path}/x.tar")
-    assert "no file has such a name" in error_of(f"{tmp_path}/x-*.tar")
+    assert f"the shard {tmp_path}/s-002.tar and 2 others do not exist" in message
+    assert f"the shard {tmp_path}/x.tar does not exist" in error_of(f"{tmp_path}/x.tar")
+    assert "no file matches this pattern" in error_of(f"{tmp_path}/x-*.tar")
     assert "counts down" in error_of(f"{tmp_path}/s-{{5..1}}.tar")
     (tmp_path / "s.tar.gz").touch()
     assert "is compressed" in error_of(f"{tmp_path}/s.tar.gz")
@@ -229,10 +230,10 @@ def test_shards_that_are_missing(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("files", "match"),
     [
-        ({"1.txt": b""}, "no image in it"),
+        ({"1.txt": b""}, "contains no image"),
         ({"1.png": png(1)}, "no image has a label (a .cls file beside it)"),
         ({"1.png": png(1), "1.cls": b"a"}, "only one class (a)"),
-        ({"1.png": png(1), "1.cls": b"a", "2.png": png(1), "2.cls": b"7"}, "labels are numbers (7) and words ('a')"),
+        ({"1.png": png(1), "1.cls": b"a", "2.png": png(1), "2.cls": b"7"}, "labels mix numbers (7) and words ('a')"),
         ({"1.png": png(1), "1.cls": b""}, "1.cls: not a label"),
         ({"1.png": png(1), "1.cls": b"\xff\xfe"}, "1.cls: not a label"),
         ({"1.png": png(1), "1.jpg": png(1)}, "the sample '1' has two images, 1.png and 1.jpg"),
@@ -248,7 +249,7 @@ def test_one_name_twice(tmp_path: Path) -> None:
             member = tarfile.TarInfo(name)
             member.size = len(png(1))
             tar.addfile(member, io.BytesIO(png(1)))
-    assert "'1.png' is in it twice" in error_of(str(tmp_path / "a.tar"))
+    assert "contains '1.png' twice" in error_of(str(tmp_path / "a.tar"))
 
 
 # --- beside labeled images --------------------------------------------------------------------------------------------
@@ -314,7 +315,7 @@ def run(data: Path, out: Path, pattern: str, **more: Any) -> selftrain.Run:
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_run_on_shards_resumes_exactly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int) -> None:
-    """Ended in the middle and gone on with, a run gives the weights of one that was never stopped."""
+    """A run that is stopped and resumed gives the same weights as one that was never stopped."""
     data, pattern = photos(tmp_path / "photos"), write_shards(tmp_path / "more", labeled=False)
     settings = {"data.workers": workers}
     whole = run(data, tmp_path / "whole", pattern, settings=settings)

@@ -458,7 +458,7 @@ def test_wrong_test_sets(layout1: Path, tmp_path: Path) -> None:
         Source.parse(tmp_path / "plain").test_set(["a", "b"], strict=True)
 
 
-# --- images that can't be read ------------------------------------------------------------------------------------
+# --- images that cannot be read ------------------------------------------------------------------------------------
 
 
 def test_unreadable_images_are_skipped(layout1: Path) -> None:

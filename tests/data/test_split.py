@@ -16,7 +16,8 @@ from PIL import Image
 from selftrain.data.corpus import Corpus
 from selftrain.data.images import ArrayImages
 from selftrain.data.source import Source
-from selftrain.data.split import Split, load_split, make_split, save_split
+from selftrain.data.split import Split, make_split
+from selftrain.data.split_file import load_split, save_split
 from selftrain.errors import UserError
 
 
@@ -210,25 +211,33 @@ def test_validation_elsewhere_is_held_out_of_the_known_labels() -> None:
         (
             corpus_of({"a": 9, "b": 3}),
             {"labels_per_class": 4},
-            r"class 'b' has 3 images, fewer than --labels-per-class 4",
+            r"class 'b' has 3 images, fewer than `labels_per_class=4`",
         ),
         (
             corpus_of({"a": 9, "b": 5}),
             {"labels_per_class": 4, "validation_per_class": 2},
-            r"class 'b' has 5 images, .* 4 and 2 to hold out",
+            r"class 'b' has 5 images, .*=4` plus 2 to hold out",
         ),
-        (corpus_of({"a": 9, "b": 3}), {"labels_per_class": None}, r"add --labels-per-class N \(e.g. 4\)"),
+        (
+            corpus_of({"a": 9, "b": 3}),
+            {"labels_per_class": None},
+            r"pass `labels_per_class`, for example `labels_per_class=4`",
+        ),
         (corpus_of({"a": 9}), {"labels_per_class": 4}, "has 1 class; at least two"),
         (corpus_of({"a": 9, "b": 0}, is_benchmark=False), {"labels_per_class": None}, "class 'b' has no labeled image"),
         (corpus_of({"a": 9, "b": 0}), {"labels_per_class": 1}, "class 'b' has no labeled image"),
         (
             corpus_of({"a": 9, "b": 2}, is_benchmark=False),
             {"labels_per_class": None, "validation_per_class": 2},
-            "class 'b' has 2 labeled images; with 2 held out",
+            "class 'b' has 2 labeled images; `data.validation_per_class=2` would leave none",
         ),
-        (corpus_of({"a": 9, "b": 3}), {"labels_per_class": 0}, "--labels-per-class 0: must be at least 1"),
-        (corpus_of({"a": 9, "b": 3}), {"labels_per_class": 1, "seed": -1}, "--seed -1"),
-        (corpus_of({"a": 9, "b": 3}), {"labels_per_class": 1, "validation_per_class": -1}, "validation_per_class -1"),
+        (corpus_of({"a": 9, "b": 3}), {"labels_per_class": 0}, "`labels_per_class=0`: must be at least 1"),
+        (corpus_of({"a": 9, "b": 3}), {"labels_per_class": 1, "seed": -1}, "`data.split_seed=-1`: must be 0 or more"),
+        (
+            corpus_of({"a": 9, "b": 3}),
+            {"labels_per_class": 1, "validation_per_class": -1},
+            "`data.validation_per_class=-1`",
+        ),
     ],
 )
 def test_what_can_not_be_drawn(corpus: Corpus, options: dict[str, int], match: str) -> None:
@@ -317,7 +326,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
 def test_files_that_are_no_split(tmp_path: Path) -> None:
     corpus = corpus_of({"a": 4, "b": 4})
     path = tmp_path / "split.json"
-    with pytest.raises(UserError, match=r"split.json: can't be read \(no such file"):
+    with pytest.raises(UserError, match=r"split.json: cannot be read \(no such file"):
         load_split(path, corpus)
     for content in ("", "{", "[]", "{}", "\xff"):
         path.write_bytes(content.encode("latin-1"))
@@ -357,7 +366,7 @@ def change_error(data: Path, path: Path) -> str:
         load_split(path, Source.parse(data).corpus())
     message = str(caught.value)
     assert "\n" not in message
-    assert "the images of 'photos' changed since this run was started" in message
+    assert "the images of 'photos' have changed since this run was started" in message
     return message
 
 
@@ -365,12 +374,12 @@ def test_labeled_files_gone(started: tuple[Path, Path]) -> None:
     (started[0] / "labeled/cat/1.png").unlink()
     (started[0] / "unlabeled/1.png").unlink()
     (started[0] / "unlabeled/2.png").unlink()
-    assert "3 files are gone, e.g. labeled/cat/1.png" in change_error(*started)
+    assert "3 files are missing, e.g. labeled/cat/1.png" in change_error(*started)
 
 
 def test_an_unlabeled_file_gone(started: tuple[Path, Path]) -> None:
     (started[0] / "unlabeled/1.png").unlink()
-    assert "1 file is gone" in change_error(*started)
+    assert "1 file is missing" in change_error(*started)
 
 
 def test_new_files(started: tuple[Path, Path]) -> None:
@@ -380,23 +389,23 @@ def test_new_files(started: tuple[Path, Path]) -> None:
 
 def test_a_renamed_file(started: tuple[Path, Path]) -> None:
     (started[0] / "unlabeled/1.png").rename(started[0] / "unlabeled/9.png")
-    assert "as many files as before, but other names" in change_error(*started)
+    assert "the number of files is the same, but their names differ" in change_error(*started)
 
 
 def test_a_file_that_broke_and_one_that_was_mended(started: tuple[Path, Path]) -> None:
     data, path = started
     (data / "unlabeled/1.png").write_bytes(b"")
-    assert "1 file can't be read any more, e.g. unlabeled/1.png." in change_error(data, path)
+    assert "1 file can no longer be read, e.g. unlabeled/1.png." in change_error(data, path)
     (data / "labeled/dog/1.png").write_bytes(b"")
     message = change_error(data, path)
-    assert "2 files can't be read any more, e.g. labeled/dog/1.png." in message
-    assert "gone" not in message
+    assert "2 files can no longer be read, e.g. labeled/dog/1.png." in message
+    assert "missing" not in message
 
     corpus = Source.parse(data).corpus()
     save_split(make_split(corpus, labels_per_class=None), corpus, path)
     put(data, "unlabeled/1.png")
     message = change_error(data, path)
-    assert "1 file that could not be read can be now or went away, e.g. unlabeled/1.png" in message
+    assert "1 unreadable file can be read now or was removed, e.g. unlabeled/1.png" in message
     assert "new" not in message.replace("new run", "")
 
 
@@ -405,7 +414,7 @@ def test_classes_that_changed(started: tuple[Path, Path]) -> None:
     put(data, "labeled/eel/1.png")
     assert "class 'eel' is new" in change_error(data, path)
     (data / "labeled/dog").rename(data / "labeled/wolf")
-    assert "class 'dog' is gone; class 'eel' is new" in change_error(data, path)
+    assert "class 'dog' is missing; class 'eel' is new" in change_error(data, path)
 
 
 def test_a_label_that_changed(tmp_path: Path) -> None:

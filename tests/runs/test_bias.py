@@ -13,7 +13,8 @@ import pytest
 import selftrain
 from selftrain.data.corpus import Corpus
 from selftrain.data.source import Source
-from selftrain.data.split import Split, fold_splits, load_split, make_split, with_all_labels
+from selftrain.data.split import Split, fold_splits, make_split, with_all_labels
+from selftrain.data.split_file import load_split
 from selftrain.errors import UserError
 from selftrain.methods import FixMatch
 from selftrain.runs import bias

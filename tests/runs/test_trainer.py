@@ -196,7 +196,7 @@ def test_resume_notices_changed_images_of_the_same_names(tmp_path: Path) -> None
     content = ant.read_bytes()
     ant.write_bytes(bee.read_bytes())
     bee.write_bytes(content)
-    with pytest.raises(UserError, match="train images: some are others, were edited, or are gone"):
+    with pytest.raises(UserError, match="some train images were replaced, edited or removed"):
         train_small(data, tmp_path / "run", labels_per_class=2, resume=True)
 
 

@@ -13,7 +13,8 @@ import numpy as np
 
 from selftrain.console import Reporter
 from selftrain.data.corpus import Corpus
-from selftrain.data.split import Split, fold_splits, load_split, with_all_labels
+from selftrain.data.split import Split, fold_splits, with_all_labels
+from selftrain.data.split_file import load_split
 from selftrain.engine.runtime import make_fabric
 from selftrain.errors import UserError
 from selftrain.methods import Method, make_method

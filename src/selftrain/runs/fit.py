@@ -21,7 +21,7 @@ from selftrain.config.resolve import with_values
 from selftrain.config.settings import Settings, changes_results
 from selftrain.console import Reporter
 from selftrain.data.corpus import Corpus
-from selftrain.data.split import save_split
+from selftrain.data.split_file import save_split
 from selftrain.data.views.image_views import ImageViews
 from selftrain.data.views.stream import Stream, batches
 from selftrain.engine.checkpoint import load_checkpoint, not_a_checkpoint, save_checkpoint

@@ -18,7 +18,8 @@ from selftrain.data.corpus import Corpus
 from selftrain.data.images import Images
 from selftrain.data.source import Source
 from selftrain.data.sources.label_file import possible_typos
-from selftrain.data.split import Split, fold_splits, load_split, make_split
+from selftrain.data.split import Split, fold_splits, make_split
+from selftrain.data.split_file import load_split
 from selftrain.errors import UserError
 from selftrain.runs.layout import RunLayout
 from selftrain.text import listed, plural

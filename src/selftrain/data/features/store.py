@@ -1,10 +1,10 @@
-"""Arrays on disk that take long to compute: filled in pieces, kept between runs, safe to share and to kill.
+"""Cache arrays that are slow to compute: filled in pieces, kept between runs, safe to share and to kill.
 
-Knows nothing of pictures or backbones: it is told what the array depends on and how to compute a piece of it.
+Knows nothing of images or backbones: it is told what an array depends on and how to compute a piece of it.
 
-A cache is a folder named by the hash of all that its content depends on. ``array.bin`` has the numbers, ``pieces.bin``
-a checksum for every finished piece, ``about.json`` what the cache is. A piece counts as finished only if its checksum
-fits, so whatever a kill, a full disk or a stray hand leaves behind is noticed and computed again.
+A cache is a folder named by the hash of everything that its content depends on. ``array.bin`` contains the numbers,
+``pieces.bin`` a checksum per finished piece, ``about.json`` a description. A piece counts as finished only if its
+checksum matches, so damage by a kill, a full disk or another program is noticed, and the piece is recomputed.
 """
 
 from __future__ import annotations
@@ -33,12 +33,12 @@ from selftrain.errors import UserError
 from selftrain.files import write_json
 
 ARRAY, PIECES, ABOUT, LOCK = "array.bin", "pieces.bin", "about.json", "lock"
-NAME = 24  # hexadecimal digits of the hash that name a cache's folder
+NAME = 24  # hexadecimal digits of the hash in the name of a cache folder
 VERIFIED_IN_FULL = 1 << 28  # bytes; of a larger finished cache a sample of the pieces is verified
 
 
 def cache_root(given: str | None = None) -> Path:
-    """Where caches are: as given, else ``$SELFTRAIN_CACHE``, else the user's cache folder."""
+    """Return the folder of caches: as given, else ``$SELFTRAIN_CACHE``, else the user's cache folder."""
     if given:
         return Path(given).expanduser()
     if own := os.environ.get("SELFTRAIN_CACHE"):
@@ -47,7 +47,7 @@ def cache_root(given: str | None = None) -> Path:
 
 
 def can_be_kept(root: Path) -> bool:
-    """Whether caches can be made there."""
+    """Return whether caches can be written to this folder."""
     there = next(folder for folder in (root, *root.absolute().parents) if folder.exists())
     return there.is_dir() and os.access(there, os.W_OK)
 
@@ -65,9 +65,9 @@ def cached_array(
     what: str = "computing",
     unit: str = "rows",
 ) -> np.ndarray:
-    """The array that ``about`` describes, read-only and memory-mapped; missing pieces are computed first.
+    """Return the array that ``about`` describes, read-only and memory-mapped; missing pieces are computed first.
 
-    ``compute(start, stop)`` gives rows start..stop-1 and must be pure. Pieces run in ``threads`` at a time.
+    ``compute(start, stop)`` returns rows start..stop-1 and must be pure. ``threads`` pieces are computed in parallel.
     """
     reporter = reporter or Reporter(quiet=True)
     about = {**about, "shape": list(shape), "dtype": dtype, "piece": piece}
@@ -77,18 +77,19 @@ def cached_array(
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(
-            f"cache {root}: cannot be written ({error.strerror}). Set another with SELFTRAIN_CACHE."
+            f"cache {root}: cannot be written ({error.strerror}). Choose another folder with SELFTRAIN_CACHE."
         ) from None
-    if not _ours(folder):  # another user's, or on a disk that is read-only: of use if it is whole
-        return _whole(folder, key, about, shape, np.dtype(dtype), piece)
+    if not _is_writable(folder):  # another user's, or on a read-only disk: usable if it is complete
+        return _open_complete(folder, key, about, shape, np.dtype(dtype), piece)
     with _locked(folder, reporter):
-        store = _Store(folder, key, about, shape, np.dtype(dtype), piece, reporter)
+        store = _Store(folder, shape, np.dtype(dtype), piece)
+        store.open(key, about, reporter)
         missing = store.missing()
         if missing:
             done = len(store.checksums) - len(missing)
             if done:
-                reporter.say(f"{what}: {done} of {len(store.checksums)} pieces are in {folder} already")
-            kept = "what is done is kept, and the same command goes on from there"
+                reporter.say(f"{what}: {done} of {len(store.checksums)} pieces are already in {folder}")
+            kept = "finished pieces are kept, and the same command resumes from there"
             with reporter.progress(what, shape[0], unit, start=done * piece, kept=kept) as bar:
                 _fill(store, missing, compute, threads, bar.reach)
         with suppress(OSError):
@@ -96,25 +97,31 @@ def cached_array(
     return np.memmap(folder / ARRAY, np.dtype(dtype), mode="r", shape=shape)
 
 
-def _ours(folder: Path) -> bool:
-    """Whether we may fill it: the folder, and whatever is in it already."""
+def _is_writable(folder: Path) -> bool:
+    """Return whether this process may write to the folder and to the files in it."""
     files = (folder / name for name in (ARRAY, PIECES, ABOUT, LOCK))
     return os.access(folder, os.W_OK) and all(os.access(file, os.W_OK) for file in files if file.is_file())
 
 
-def _whole(folder: Path, key: str, about: dict[str, Any], shape: tuple[int, ...], dtype: Any, piece: int) -> np.ndarray:
-    """A cache that is there already; refused if anything is missing."""
+def _open_complete(
+    folder: Path, key: str, about: dict[str, Any], shape: tuple[int, ...], dtype: Any, piece: int
+) -> np.ndarray:
+    """Return the array of a cache that cannot be written; an error if anything is missing."""
     try:
-        complete = not _Store(folder, key, about, shape, dtype, piece, Reporter(quiet=True)).missing()
+        store = _Store(folder, shape, dtype, piece)
+        store.open(key, about, Reporter(quiet=True))
+        complete = not store.missing()
     except (OSError, UserError):
         complete = False
     if not complete:
-        raise UserError(f"cache {folder}: not whole, and cannot be written. Set another with SELFTRAIN_CACHE.")
+        raise UserError(
+            f"cache {folder}: incomplete, and cannot be written. Choose another folder with SELFTRAIN_CACHE."
+        )
     return np.memmap(folder / ARRAY, dtype, mode="r", shape=shape)
 
 
 def _locked(folder: Path, reporter: Reporter) -> FileLock:
-    """One process fills a cache, others wait for it; the lock of a killed process is free at once."""
+    """Return the lock of a cache: one process fills it, others wait. A killed process releases its lock at once."""
     lock = FileLock(folder / LOCK)
     try:
         lock.acquire(timeout=0.2)
@@ -125,24 +132,20 @@ def _locked(folder: Path, reporter: Reporter) -> FileLock:
 
 
 class _Store:
-    """The files of one cache, made or taken over."""
+    """The files of one cache: ``open`` creates them or continues with existing ones."""
 
-    def __init__(
-        self,
-        folder: Path,
-        key: str,
-        about: dict[str, Any],
-        shape: tuple[int, ...],
-        dtype: np.dtype[Any],
-        piece: int,
-        reporter: Reporter,
-    ):
+    def __init__(self, folder: Path, shape: tuple[int, ...], dtype: np.dtype[Any], piece: int):
         self.folder, self.shape, self.dtype, self.piece = folder, shape, dtype, piece
         self.row = int(np.prod(shape[1:])) * dtype.itemsize
         pieces = -(-shape[0] // piece)
         self.checksums = np.zeros(pieces, np.uint32)
+        self.finished = False
+
+    def open(self, key: str, about: dict[str, Any], reporter: Reporter) -> None:
+        """Continue with the files that exist; create them if there are none, or none that fit."""
+        folder = self.folder
         if any((folder / name).exists() for name in (ARRAY, PIECES, ABOUT)) and not self._fits(key):
-            reporter.warn(f"cache {folder}: cut short or not ours; computing it anew")
+            reporter.warn(f"cache {folder}: truncated or from another program; recomputing it")
             for name in (ABOUT, PIECES, ARRAY):
                 (folder / name).unlink(missing_ok=True)
         if (folder / ABOUT).exists():
@@ -164,11 +167,10 @@ class _Store:
 
     def _make(self, key: str, about: dict[str, Any]) -> None:
         size = self.shape[0] * self.row
-        self.finished = False
         try:
             with (self.folder / ARRAY).open("wb") as file:
                 if hasattr(os, "posix_fallocate") and size:
-                    os.posix_fallocate(file.fileno(), 0, size)  # a full disk is noticed here, not hours later
+                    os.posix_fallocate(file.fileno(), 0, size)  # fail on a full disk now and not hours later
                 file.truncate(size)
             self.checksums.tofile(self.folder / PIECES)
             write_json(self.folder / ABOUT, {"key": key, **about})
@@ -183,13 +185,13 @@ class _Store:
         shutil.rmtree(self.folder, ignore_errors=True)
         if error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             raise UserError(
-                f"cache {self.folder.parent}: {size / 1e9:.2f} GB are needed and {free / 1e9:.2f} GB are free. "
-                f"Make room ('selftrain cache --clear'), or set SELFTRAIN_CACHE or --set data.cache=DIR."
+                f"cache {self.folder.parent}: needs {size / 1e9:.2f} GB, but only {free / 1e9:.2f} GB are free. Free "
+                f"space ('selftrain cache --clear'), or choose another folder with SELFTRAIN_CACHE or `data.cache`."
             ) from None
         raise UserError(f"cache {self.folder.parent}: cannot be written ({error.strerror}).") from None
 
     def missing(self) -> list[int]:
-        """Pieces to compute: those without a checksum, and those whose numbers do not fit it."""
+        """Return the pieces to compute: those without a checksum, and those whose numbers do not match it."""
         todo = set(np.flatnonzero(self.checksums == 0).tolist())
         done = np.flatnonzero(self.checksums)
         if self.finished and self.shape[0] * self.row > VERIFIED_IN_FULL:
@@ -224,7 +226,7 @@ class _Store:
 
 
 def _checksum(block: bytes) -> int:
-    return zlib.crc32(block) or 1  # 0 means not there yet
+    return zlib.crc32(block) or 1  # 0 means not computed yet
 
 
 def _fill(
@@ -234,7 +236,7 @@ def _fill(
     threads: int,
     progress: Callable[[int], None],
 ) -> None:
-    """Compute pieces ``threads`` at a time and write each as it is finished, in order; few are held in memory."""
+    """Compute ``threads`` pieces at a time and write them in order, so that few are held in memory."""
     done = store.shape[0] - sum(b - a for a, b in map(store.span, missing))
     with ThreadPoolExecutor(threads) as pool:
         ahead: deque[tuple[int, Future[np.ndarray]]] = deque()
@@ -256,19 +258,19 @@ def _fill(
 
 @dataclass(frozen=True)
 class CacheInfo:
-    """One cache, for a list."""
+    """A cache, as ``list_caches`` describes it."""
 
     folder: Path
     about: dict[str, Any]
     bytes: int
     done: float
-    """share of its pieces that are there"""
+    """share of finished pieces"""
     days: float
     """since it was last used"""
 
 
 def list_caches(root: Path) -> list[CacheInfo]:
-    """The caches under ``root``, the one used last first; of one that is damaged, nothing is there."""
+    """Return the caches under ``root``, the most recently used first; a damaged one counts as empty."""
     found = []
     try:
         folders = [folder for folder in sorted(root.iterdir()) if re.fullmatch(f"[0-9a-f]{{{NAME}}}", folder.name)]
@@ -279,7 +281,7 @@ def list_caches(root: Path) -> list[CacheInfo]:
     for folder in folders:
         if not any((folder / part).is_file() for part in (ABOUT, PIECES, ARRAY)):
             continue
-        with suppress(OSError):  # gone in the meantime
+        with suppress(OSError):  # deleted in the meantime
             about, done = _described(folder)
             size = sum(file.stat().st_size for file in folder.iterdir())
             days = (time.time() - (folder / ABOUT if about else folder).stat().st_mtime) / 86400
@@ -288,19 +290,23 @@ def list_caches(root: Path) -> list[CacheInfo]:
 
 
 def _described(folder: Path) -> tuple[dict[str, Any], float]:
-    """What a cache says of itself and the share of its pieces that are there; nothing, if it is damaged."""
+    """Return the description of a cache and the share of finished pieces; nothing if it is damaged."""
     try:
         about = json.loads((folder / ABOUT).read_text(encoding="utf-8"))
         checksums = np.fromfile(folder / PIECES, np.uint32)
-        _ = about["shape"][1]  # images and views
+        has_views = len(about["shape"]) > 1
     except (OSError, ValueError, TypeError, LookupError):
+        return {}, 0.0
+    if not has_views:
         return {}, 0.0
     return about, float((checksums != 0).mean()) if len(checksums) else 1.0
 
 
 def clear_caches(root: Path, name: str | None = None) -> tuple[list[CacheInfo], list[CacheInfo]]:
-    """Delete all caches, or those whose folder's name starts with ``name``. Which are gone, and which were left alone
-    because a process fills them or because we may not."""
+    """Delete all caches, or those whose folder name starts with ``name``.
+
+    Returns the deleted ones, and those that were kept because a process fills them or because they cannot be written.
+    """
     gone, left = [], []
     for info in list_caches(root):
         if name is None or info.folder.name.startswith(name):
@@ -312,7 +318,7 @@ def clear_caches(root: Path, name: str | None = None) -> tuple[list[CacheInfo], 
             except (Timeout, OSError):
                 left.append(info)
                 continue
-            with suppress(OSError):  # something that is not ours stays, and its folder with it
+            with suppress(OSError):  # a folder with files of another program stays
                 info.folder.rmdir()
             gone.append(info)
     return gone, left

@@ -1,6 +1,6 @@
-"""Files from the network: fetched in pieces that survive a break, checked, unpacked, and only then in their place.
+"""Download files: resumable, verified by checksum, and unpacked before they appear under their final names.
 
-Knows nothing of datasets: a file has an address, a checksum and a place. What is half done never has its final name.
+Knows nothing of datasets: a file has a URL, a checksum and a destination.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from selftrain.console import Reporter
 from selftrain.errors import UserError
 
 CHUNK = 1 << 20
-TIMEOUT = 30.0  # seconds without a byte until a server counts as gone
-ATTEMPTS = 3  # a connection that breaks is taken up again where it broke
+TIMEOUT = 30.0  # seconds without a byte until a server counts as unreachable
+ATTEMPTS = 3  # a broken connection is resumed where it stopped
 MB = 1_000_000
 
 
 @dataclass(frozen=True)
 class RemoteFile:
-    """A file to fetch, and what it becomes under a root folder."""
+    """A file to download, and the files that it provides under a root folder."""
 
     url: str
     checksum: str
-    """``md5:...`` or ``sha256:...``, of the file as it is fetched"""
+    """``md5:...`` or ``sha256:...``, of the downloaded file"""
     bytes: int
-    """its size"""
+    """size of the download"""
     gives: tuple[str, ...]
-    """the files or folders that are there once it is unpacked, relative to the root"""
+    """the files or folders that exist once it is unpacked, relative to the root"""
     into: str = ""
-    """the folder it is put into and unpacked in, relative to the root"""
+    """the folder that it is saved and unpacked in, relative to the root"""
     inner: str = ""
-    """an archive inside this one that is to be unpacked too"""
+    """an archive inside this one to unpack as well"""
 
     @property
     def name(self) -> str:
@@ -55,21 +55,22 @@ class RemoteFile:
         return self.name.endswith((".tar.gz", ".tgz", ".tar", ".zip"))
 
     def place(self, root: Path) -> Path:
-        """Where the file itself is put."""
+        """Return the path of the downloaded file."""
         return root / self.into / self.name
 
     def is_ready(self, root: Path) -> bool:
-        """Whether all that it gives is there; a file that is used as it is must be whole, too."""
+        """Return whether everything it provides exists; a file that is not an archive must have the right checksum."""
         there = all((root / path).exists() for path in self.gives)
         return there and (self.is_archive or _checksum(self.place(root), _kind(self)) == _digits(self))
 
 
 def size_in_words(count: int) -> str:
+    """Return a number of bytes as ``39.1 GB`` or ``170 MB``."""
     return f"{count / 1e9:.1f} GB" if count >= 1e9 else f"{max(1, round(count / 1e6))} MB"
 
 
 def make_ready(files: Sequence[RemoteFile], root: Path, what: str, reporter: Reporter) -> None:
-    """Fetch and unpack those of the files that are not there yet; other processes wait for the one that does it."""
+    """Download and unpack the missing files; other processes wait for the one that does it."""
     missing = [file for file in files if not file.is_ready(root)]
     if not missing:
         return
@@ -79,13 +80,13 @@ def make_ready(files: Sequence[RemoteFile], root: Path, what: str, reporter: Rep
         try:
             lock.acquire(timeout=0.2)
         except Timeout:
-            reporter.say(f"waiting for another process that fetches {what} to {root}")
+            reporter.say(f"waiting for another process that downloads {what} to {root}")
             lock.acquire()
         for file in missing:
             if not file.is_ready(root):
                 _make_one_ready(file, root, what, reporter)
     except OSError as error:
-        raise UserError(f"--root {root}: {what} can't be put there ({_words(error)}).") from None
+        raise UserError(f"`root` {root}: {what} cannot be saved there ({_words(error)}).") from None
     finally:
         lock.release()
 
@@ -93,37 +94,37 @@ def make_ready(files: Sequence[RemoteFile], root: Path, what: str, reporter: Rep
 def _make_one_ready(file: RemoteFile, root: Path, what: str, reporter: Reporter) -> None:
     place = file.place(root)
     place.parent.mkdir(parents=True, exist_ok=True)
-    brought = place.exists() and _is_whole(place, file, reporter)
-    if not brought:
+    provided = place.exists() and _is_complete(place, file, reporter)
+    if not provided:
         _fetch(file, root, what, reporter)
     if file.is_archive:
         _unpack(file, root, reporter)
-        if not brought:  # the user's own file stays
+        if not provided:  # keep a file that the user provided
             place.unlink(missing_ok=True)
 
 
-# --- fetching ----------------------------------------------------------------------------------------------------
+# --- downloading -------------------------------------------------------------------------------------------------
 
 
 def _fetch(file: RemoteFile, root: Path, what: str, reporter: Reporter) -> None:
-    """The file in its place, whole and checked; what a break leaves is a ``.part``, gone on with next time."""
+    """Download a file and verify it; an interrupted download leaves a ``.part`` file that the next one resumes."""
     place = file.place(root)
     part = place.with_name(f"{place.name}.part")
     state = ""
     if place.exists():
-        # Not ours, or cut short by another program; it stays until what takes its place is whole.
-        state = f"{place} is there, but it is cut short or another file. "
-        reporter.warn(f"{place}: its {_kind(file)} is not {_digits(file)}; it is fetched anew")
+        # Truncated or another file; it stays until its replacement is complete.
+        state = f"{place} exists, but it is truncated or another file. "
+        reporter.warn(f"{place}: its {_kind(file)} is not {_digits(file)}; downloading it again")
     _check_room(file, root, part)
-    reporter.say(f"fetching {what}: {file.url} ({size_in_words(file.bytes)}) to {place}")
+    reporter.say(f"downloading {what}: {file.url} ({size_in_words(file.bytes)}) to {place}")
     failure = ""
     for attempt in range(ATTEMPTS):
         begun = part.stat().st_size if part.exists() else 0
         try:
-            with reporter.progress(f"fetching {file.name}", file.bytes // MB, "MB", start=begun // MB) as bar:
+            with reporter.progress(f"downloading {file.name}", file.bytes // MB, "MB", start=begun // MB) as bar:
                 _receive(file.url, part, begun, lambda done, bar=bar: bar.reach(done // MB))  # type: ignore[misc]
         except urllib.error.HTTPError as error:
-            failure = f"the server answers {error.code} {error.reason}"
+            failure = f"the server answered {error.code} {error.reason}"
             error.close()
             break
         except (urllib.error.URLError, HTTPException, TimeoutError, ConnectionError) as error:
@@ -134,27 +135,27 @@ def _fetch(file: RemoteFile, root: Path, what: str, reporter: Reporter) -> None:
                 break
             failure = f"the connection broke after {size_in_words(part.stat().st_size)}"
         if attempt and (part.stat().st_size if part.exists() else 0) == begun:
-            break  # nothing came this time either
-    if not failure and _is_whole(part, file, reporter):
+            break  # no progress in two attempts
+    if not failure and _is_complete(part, file, reporter):
         os.replace(part, place)
         return
     if not failure:
         found = _checksum(part, _kind(file))
         part.unlink()
-        failure = f"what came has the {_kind(file)} {found} instead of {_digits(file)}, and was deleted"
+        failure = f"the downloaded file has the {_kind(file)} {found} instead of {_digits(file)} and was deleted"
     raise UserError(
-        f"{what}: {file.url} can't be fetched: {failure}. {state}Run again to go on, or fetch it elsewhere "
-        f"({size_in_words(file.bytes)}, {_kind(file)} {_digits(file)}) and put it at {place}."
+        f"{what}: {file.url} cannot be downloaded: {failure}. {state}Run again to resume, or download it elsewhere "
+        f"({size_in_words(file.bytes)}, {_kind(file)} {_digits(file)}) and save it as {place}."
     )
 
 
 def _receive(url: str, part: Path, begun: int, progress: Callable[[int], None]) -> None:
-    """Append to ``part`` what the server has beyond its first ``begun`` bytes; all of it if it can't do that."""
+    """Append the file beyond its first ``begun`` bytes to ``part``; if the server does not support that, all of it."""
     headers = {"User-Agent": "selftrain"} | ({"Range": f"bytes={begun}-"} if begun else {})
     try:
         response = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT)
     except urllib.error.HTTPError as error:
-        if error.code != 416 or not begun:  # 416: there is nothing beyond what is here
+        if error.code != 416 or not begun:  # 416: nothing follows the bytes received so far
             raise
         error.close()
         return
@@ -171,8 +172,8 @@ def _check_room(file: RemoteFile, root: Path, part: Path) -> None:
     free = shutil.disk_usage(root).free
     if free < needed:
         raise UserError(
-            f"--root {root}: about {size_in_words(needed)} are needed for {file.name} and what is in it, and "
-            f"{size_in_words(free)} are free. Make room, or give another --root."
+            f"`root` {root}: {file.name} needs about {size_in_words(needed)} including its content, but only "
+            f"{size_in_words(free)} are free. Free some space, or choose another `root`."
         )
 
 
@@ -184,7 +185,7 @@ def _digits(file: RemoteFile) -> str:
     return file.checksum.partition(":")[2]
 
 
-def _is_whole(path: Path, file: RemoteFile, reporter: Reporter) -> bool:
+def _is_complete(path: Path, file: RemoteFile, reporter: Reporter) -> bool:
     with reporter.progress(f"checking {file.name}", file.bytes // MB, "MB") as bar:
         return _checksum(path, _kind(file), lambda done: bar.reach(done // MB)) == _digits(file)
 
@@ -209,10 +210,10 @@ def _words(error: object) -> str:
 
 
 def _unpack(file: RemoteFile, root: Path, reporter: Reporter) -> None:
-    """What the archive gives, in its place all at once: it is unpacked beside it and moved when it is whole."""
+    """Unpack an archive into a temporary folder, and move its content into place once it is complete."""
     place = file.place(root)
     staging = place.with_name(f".{file.name}.unpacking")
-    shutil.rmtree(staging, ignore_errors=True)  # what a kill left
+    shutil.rmtree(staging, ignore_errors=True)  # left by a killed process
     try:
         with reporter.progress(f"unpacking {file.name}", file.bytes // MB, "MB") as bar:
             _extract(place, staging, lambda done: bar.reach(done // MB))
@@ -221,12 +222,12 @@ def _unpack(file: RemoteFile, root: Path, reporter: Reporter) -> None:
         for path in file.gives:
             unpacked = staging / (root / path).relative_to(place.parent)
             if not unpacked.exists():
-                raise UserError(f"{place}: there is no {unpacked.relative_to(staging)} in it; is it another version?")
+                raise UserError(f"{place}: does not contain {unpacked.relative_to(staging)}; is it another version?")
             if not (root / path).exists():
                 os.replace(unpacked, root / path)
     except (tarfile.TarError, zipfile.BadZipFile, EOFError, zlib.error) as error:
         reason = str(error).partition("\n")[0]
-        raise UserError(f"{place}: can't be unpacked ({reason}). Delete it and run again.") from None
+        raise UserError(f"{place}: cannot be unpacked ({reason}). Delete it and run again.") from None
     finally:
         shutil.rmtree(staging, ignore_errors=True)
 
@@ -238,7 +239,7 @@ def _extract(archive: Path, folder: Path, progress: Callable[[int], None]) -> No
             _extract_zip(raw, folder, progress)
             return
         with tarfile.open(fileobj=raw) as tar:
-            if hasattr(tarfile, "data_filter"):  # nothing may land outside the folder
+            if hasattr(tarfile, "data_filter"):  # nothing may be written outside the folder
                 tar.extraction_filter = tarfile.data_filter
             for member in tar:
                 tar.extract(member, folder)

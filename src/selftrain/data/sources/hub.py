@@ -1,6 +1,6 @@
-"""Datasets of Hugging Face (``hf:name``) as a corpus: columns found by their types, rows left in mapped files.
+"""Hugging Face datasets (``hf:name``) as a corpus: columns are found by type, rows stay in memory-mapped files.
 
-Knows nothing of splits or training. Needs the package ``datasets`` (the extra ``hf``), and imports it when asked.
+Knows nothing of splits for training. Needs the package ``datasets`` (the extra ``hf``), imported on first use.
 """
 
 from __future__ import annotations
@@ -24,16 +24,17 @@ __all__ = ["HubImages", "HubName", "hub_images", "is_hub", "load_hub", "open_hub
 PREFIX = "hf:"
 TRAIN, UNLABELED, HELD_OUT = "train", "unlabeled", ("test", "validation", "valid", "val")
 USUAL_LABELS = ("label", "labels")
-HUB_TIMEOUT = 5.0  # seconds until the hub counts as out of reach
+HUB_TIMEOUT = 5.0  # seconds until the hub counts as unreachable
 
 
 def is_hub(text: str) -> bool:
+    """Return whether text names a dataset on Hugging Face."""
     return text.startswith(PREFIX)
 
 
 @dataclass(frozen=True)
 class HubName:
-    """``hf:owner/name/config@split,image=COLUMN,label=COLUMN``, taken apart."""
+    """``hf:owner/name/config@split,image=COLUMN,label=COLUMN`` in its parts."""
 
     text: str
     path: str
@@ -49,10 +50,10 @@ class HubName:
         for option in options:
             kind, equals, column = option.partition("=")
             if kind not in ("image", "label") or not equals or not column:
-                raise UserError(f"DATA {text!r}: after a comma write image=COLUMN or label=COLUMN, not {option!r}.")
+                raise UserError(f"{text}: after a comma write image=COLUMN or label=COLUMN, not {option!r}.")
             columns[kind] = column
         if not path:
-            raise UserError(f"DATA {text!r}: write hf:NAME, such as hf:beans, or hf:FOLDER.")
+            raise UserError(f"{text}: write hf:NAME, such as hf:beans, or hf:FOLDER.")
         return cls(text, path, split or None, columns)
 
     @property
@@ -60,14 +61,14 @@ class HubName:
         return os.path.isdir(self.path)
 
     def absolute(self) -> str:
-        """The same, understood from anywhere."""
+        """Return text that means the same from any working directory."""
         if not self.is_local:
             return self.text
         return PREFIX + os.path.abspath(self.path) + self.text.removeprefix(PREFIX + self.path)
 
 
 def load_hub(text: str) -> Corpus:
-    """The corpus that ``hf:...`` names. Of several splits ``train`` is the pool, and ``test`` the test set."""
+    """Return the corpus that ``hf:...`` names. Of several splits ``train`` is the pool and ``test`` the test set."""
     name = HubName.parse(text)
     splits = open_hub(name)
     pool_split = _pool_split(splits, name)
@@ -84,7 +85,7 @@ def load_hub(text: str) -> Corpus:
     for held in HELD_OUT:
         if held in splits and held != pool_split and {image, label} <= set(splits[held].features):
             found = _positions(splits[held], label, classes, name)
-            if len(found) and (found >= 0).all():  # those of some test sets are kept secret
+            if len(found) and (found >= 0).all():  # some test sets have secret labels
                 test, test_labels = HubImages(splits[held], image, held), found
                 break
     return Corpus(
@@ -100,7 +101,7 @@ def load_hub(text: str) -> Corpus:
 
 
 def hub_images(text: str) -> HubImages:
-    """The images alone, whatever is known of them; without ``@SPLIT`` those of ``unlabeled``, if there are any."""
+    """Return the images without their labels; without ``@SPLIT`` those of the split ``unlabeled`` if it exists."""
     name = HubName.parse(text)
     splits = open_hub(name)
     split = UNLABELED if name.split is None and UNLABELED in splits else _pool_split(splits, name)
@@ -110,11 +111,9 @@ def hub_images(text: str) -> HubImages:
 def _pool_split(splits: Mapping[str, Any], name: HubName) -> str:
     chosen = name.split or (TRAIN if TRAIN in splits else next(iter(splits)))
     if chosen not in splits:
-        raise UserError(f"DATA {name.text!r}: no split {chosen!r} (there are {', '.join(splits)}).")
+        raise UserError(f"{name.text}: no split {chosen!r} (the splits are {', '.join(splits)}).")
     if name.split is None and chosen != TRAIN and len(splits) > 1:
-        raise UserError(
-            f"DATA {name.text!r}: no split 'train' (there are {', '.join(splits)}); choose one with @SPLIT."
-        )
+        raise UserError(f"{name.text}: no split 'train' (the splits are {', '.join(splits)}); choose one with @SPLIT.")
     return chosen
 
 
@@ -122,51 +121,49 @@ def _pool_split(splits: Mapping[str, Any], name: HubName) -> str:
 
 
 def open_hub(name: HubName) -> dict[str, Any]:
-    """Every split, by name; fetched first where it is not in the cache of ``datasets``."""
+    """Return every split by name; downloads what is not in the cache of ``datasets``."""
     try:
         import datasets
     except ImportError:
-        raise UserError(
-            f"DATA {name.text!r}: needs the package 'datasets'; install it with pip install 'selftrain[hf]'."
-        ) from None
+        raise UserError(f"{name.text}: needs the package 'datasets'; run pip install 'selftrain[hf]'.") from None
     try:
         if name.is_local:
             saved = [file for file in ("dataset_dict.json", "state.json") if Path(name.path, file).exists()]
             found = datasets.load_from_disk(name.path) if saved else datasets.load_dataset(name.path)
         else:
-            with _offline_if_out_of_reach(datasets.config):
+            with _offline_if_unreachable(datasets.config):
                 found = _from_hub(datasets, name.path)
     except UserError:
         raise
     except Exception as error:  # ConnectionError, DatasetNotFoundError, ValueError, httpx errors, ...
-        raise UserError(f"DATA {name.text!r}: {_reason(error, name)}") from error
+        raise UserError(f"{name.text}: {_reason(error, name)}") from error
     return {str(split): table for split, table in found.items()} if isinstance(found, dict) else {TRAIN: found}
 
 
 @contextmanager
-def _offline_if_out_of_reach(config: Any) -> Iterator[None]:
-    """Without a network what is in the cache is taken, or missed, at once; the hub's own client tries for a minute."""
+def _offline_if_unreachable(config: Any) -> Iterator[None]:
+    """Without a network, use the cache or fail at once; the hub's own client would retry for a minute."""
     before = config.HF_HUB_OFFLINE
     try:
-        config.HF_HUB_OFFLINE = before or not _in_reach()
+        config.HF_HUB_OFFLINE = before or not _reachable()
         yield
     finally:
         config.HF_HUB_OFFLINE = before
 
 
-def _in_reach() -> bool:
+def _reachable() -> bool:
     from huggingface_hub import constants, get_session
 
     try:
         return bool(get_session().head(constants.ENDPOINT, timeout=HUB_TIMEOUT).status_code < 500)
-    except Exception:  # httpx, requests and the hub each have families of their own
+    except Exception:  # httpx, requests and the hub each raise their own exceptions
         return False
 
 
 def _from_hub(datasets: Any, path: str) -> Any:
     parts = path.split("/")
     if len(parts) > 3:
-        raise UserError(f"DATA 'hf:{path}': no such folder, and a name has at most three parts, owner/name/config.")
+        raise UserError(f"hf:{path}: the folder does not exist, and a name has at most three parts, owner/name/config.")
     if len(parts) == 3:
         return datasets.load_dataset("/".join(parts[:2]), parts[2])
     try:
@@ -174,21 +171,21 @@ def _from_hub(datasets: Any, path: str) -> Any:
     except datasets.exceptions.DatasetNotFoundError:
         if len(parts) == 1:
             raise
-        return datasets.load_dataset(*parts)  # name/config, of a dataset without an owner
+        return datasets.load_dataset(*parts)  # name/config of a dataset without an owner
 
 
 def _reason(error: Exception, name: HubName) -> str:
     text = " ".join(str(error).split()).rstrip(".") or type(error).__name__
     if isinstance(error, ConnectionError) or "connect" in text.lower() or "offline" in text.lower():
         return (
-            f"Hugging Face can't be reached ({text[:200]}). Without a network, save it elsewhere with "
-            f"datasets.load_dataset(...).save_to_disk(FOLDER), and give hf:FOLDER."
+            f"Hugging Face cannot be reached ({text[:200]}). Without a network, save the dataset elsewhere with "
+            f"datasets.load_dataset(...).save_to_disk(FOLDER), and use hf:FOLDER."
         )
     if type(error).__name__ == "DatasetNotFoundError" or isinstance(error, FileNotFoundError):
-        return f"there is no such dataset, and no such folder ({text[:200]})."
+        return f"neither a dataset nor a folder of this name exists ({text[:200]})."
     if "config" in text.lower():
-        return f"{text[:300]}. Write the configuration behind the name: hf:{name.path}/CONFIG."
-    return f"can't be opened ({text[:300]})."
+        return f"{text[:300]}. Add the configuration to the name: hf:{name.path}/CONFIG."
+    return f"cannot be opened ({text[:300]})."
 
 
 # --- columns -----------------------------------------------------------------------------------------------------
@@ -199,14 +196,12 @@ def _image_column(features: Mapping[str, Any], name: HubName) -> str:
     chosen = name.columns.get("image")
     if chosen is not None:
         if chosen not in found:
-            raise UserError(f"DATA {name.text!r}: {chosen!r} is not a column of images ({_columns(features)}).")
+            raise UserError(f"{name.text}: {chosen!r} is not an image column ({_columns(features)}).")
         return chosen
     if not found:
-        raise UserError(f"DATA {name.text!r}: no column of images ({_columns(features)}).")
+        raise UserError(f"{name.text}: no image column ({_columns(features)}).")
     if len(found) > 1:
-        raise UserError(
-            f"DATA {name.text!r}: several columns of images ({', '.join(found)}); choose one with ,image=COLUMN."
-        )
+        raise UserError(f"{name.text}: several image columns ({', '.join(found)}); choose one with ,image=COLUMN.")
     return found[0]
 
 
@@ -215,21 +210,16 @@ def _label_column(features: Mapping[str, Any], name: HubName, image: str) -> str
     if chosen is not None:
         if chosen not in features or chosen == image:
             raise UserError(
-                f"DATA {name.text!r}: {chosen!r} is not a column of labels ({_columns(features)})."
-                f"{nearest(chosen, features)}"
+                f"{name.text}: {chosen!r} is not a label column ({_columns(features)}).{nearest(chosen, features)}"
             )
         return chosen
     classes = [column for column, kind in features.items() if type(kind).__name__ == "ClassLabel"]
     plain = [column for column in USUAL_LABELS if type(features.get(column)).__name__ == "Value"]
     found = [column for column in classes if column in USUAL_LABELS] or classes or plain
     if not found:
-        raise UserError(
-            f"DATA {name.text!r}: no column of labels ({_columns(features)}); choose one with ,label=COLUMN."
-        )
+        raise UserError(f"{name.text}: no label column ({_columns(features)}); choose one with ,label=COLUMN.")
     if len(found) > 1:
-        raise UserError(
-            f"DATA {name.text!r}: several columns of labels ({', '.join(found)}); choose one with ,label=COLUMN."
-        )
+        raise UserError(f"{name.text}: several label columns ({', '.join(found)}); choose one with ,label=COLUMN.")
     return found[0]
 
 
@@ -243,7 +233,7 @@ def _columns(features: Mapping[str, Any]) -> str:
 
 
 def _values(table: Any, column: str) -> list[Any]:
-    """One column, without decoding any image."""
+    """Return one column, without decoding any image."""
     return list(table.select_columns([column]).with_format(None)[:][column])
 
 
@@ -254,11 +244,11 @@ def _labels(table: Any, column: str, name: HubName) -> tuple[tuple[str, ...], ND
     else:
         known = {value for value in _values(table, column) if not _unknown(value)}
         if not all(isinstance(value, (str, int)) for value in known) or len({type(value) for value in known}) > 1:
-            raise UserError(f"DATA {name.text!r}: the column {column!r} holds no labels ({_columns(table.features)}).")
+            raise UserError(f"{name.text}: the column {column!r} does not contain labels ({_columns(table.features)}).")
         classes = tuple(str(value) for value in sorted(known))
     if len(classes) < 2:
         found = f"only one class ({classes[0]})" if classes else "no label"
-        raise UserError(f"DATA {name.text!r}: {found} in {column!r}; at least two classes are needed to tell apart.")
+        raise UserError(f"{name.text}: {found} in {column!r}; at least two classes are needed.")
     return classes, _positions(table, column, classes, name)
 
 
@@ -273,15 +263,15 @@ def _positions(table: Any, column: str, classes: Sequence[str], name: HubName) -
     position = {text: k for k, text in enumerate(classes)}
     other = next((value for value in values if not _unknown(value) and str(value) not in position), None)
     if other is not None:
-        raise UserError(f"DATA {name.text!r}: {other!r} in {column!r} is not a class of the split that is trained on.")
+        raise UserError(f"{name.text}: {other!r} in {column!r} is not a class of the training split.")
     return np.array([-1 if _unknown(value) else position[str(value)] for value in values], np.int64)
 
 
-# --- pictures ----------------------------------------------------------------------------------------------------
+# --- images ------------------------------------------------------------------------------------------------------
 
 
 class HubImages(EncodedImages):
-    """A column of images: rows are read from the mapped files when asked for. Names are ``train/0000017``."""
+    """A column of images, read from memory-mapped files on demand. Names are ``train/0000017``."""
 
     def __init__(self, table: Any, column: str, split: str) -> None:
         import datasets

@@ -1,6 +1,6 @@
-"""Datasets by name, as a table: where each comes from, how it is read, and what the paper does with it.
+"""The table of datasets by name: where each comes from, how it is read, and the paper's settings for it.
 
-Knows nothing of splits or training. A new dataset is a row; code is needed only for a format that no reader knows.
+Knows nothing of splits or training. A new dataset is a row; only a new file format needs code.
 """
 
 from __future__ import annotations
@@ -32,77 +32,79 @@ __all__ = ["DATASETS", "DatasetSpec"]
 
 @dataclass(frozen=True)
 class DatasetSpec:
-    """A dataset that DATA may name."""
+    """A dataset that ``data`` may name."""
 
     name: str
-    """What the user types."""
+    """The name that the user types."""
     title: str
-    """What it is called."""
+    """The full name."""
     read: Reader
-    """Makes pictures and labels of what is on disk."""
+    """Reads images and labels from disk."""
     files: tuple[RemoteFile, ...]
-    """What to fetch."""
+    """The files to download."""
     classes: int
-    """How many there are."""
+    """The number of classes."""
     train: int
-    """Pictures in the training pool that have a label."""
+    """The number of labeled images in the training pool."""
     test: int
-    """Pictures in the test set."""
+    """The number of test images."""
     unlabeled: int = 0
-    """Pictures in the training pool without one."""
+    """The number of unlabeled images in the training pool."""
     size: int = 224
-    """Side in pixels of what the paper's network sees."""
+    """Side in pixels of the inputs of the paper's network."""
     channels: int = 3
     """1 (grey) or 3 (colour)."""
     flip: bool = True
-    """Whether a mirrored picture keeps its meaning."""
+    """Whether a mirrored image keeps its class."""
     metric: Metric = "accuracy"
-    """What the paper reports."""
+    """The metric that the paper reports."""
     regime: Literal["scratch", "pretrained"] = "pretrained"
-    """How it is trained unless the user says: from random weights, or from pretrained ones (frozen without a GPU)."""
+    """The default: training from random weights, or from pretrained ones (frozen without a GPU)."""
     defaults: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
-    """For a regime, the settings that the paper has for this dataset."""
+    """The paper's settings for this dataset, by regime."""
     by_hand: tuple[str, ...] = ()
-    """Files and folders under the root that nobody serves any more."""
+    """Files and folders under the root that no server offers any more."""
     how: str = ""
-    """How to get those."""
+    """How to get those files."""
     split: str = ""
-    """What is trained on and what is tested on, where it is not plain."""
+    """Which images are for training and testing, where it is not obvious."""
 
     @property
     def bytes(self) -> int:
-        """To fetch."""
+        """The size of the download."""
         return sum(file.bytes for file in self.files)
 
     @property
     def backbone(self) -> str:
-        """The paper's; "" for a dataset that it does not have."""
+        """The paper's backbone; "" for a dataset that is not in the paper."""
         regime = "scratch" if self.regime == "scratch" else "finetune"
         return str(self.defaults.get(regime, {}).get("network.backbone", ""))
 
     def folder(self, root: str | os.PathLike[str] | None) -> Path:
-        """The folder of datasets: as given, or beside our caches."""
+        """Return the folder of datasets: as given, or in the cache folder."""
         return cache_root() / "datasets" if root is None else Path(root)
 
     def make_ready(self, root: str | os.PathLike[str] | None, reporter: Reporter) -> Path:
-        """Fetch what is missing, and say where it all lies."""
+        """Download missing files, and return the folder of datasets."""
         folder = self.folder(root)
         if root is not None and (self.files or self.by_hand) and not folder.is_dir():
-            raise UserError(f"--root {root}: no such folder; {self.name} would be fetched to it. Make it first.")
+            raise UserError(
+                f"`root` {root}: the folder does not exist. Create it, and {self.name} is downloaded to it."
+            )
         for path in self.by_hand:
             if not (folder / path).exists():
-                raise UserError(f"{self.name}: there is no {folder / path}, and it can't be fetched: {self.how}")
+                raise UserError(f"{self.name}: {folder / path} does not exist and cannot be downloaded: {self.how}")
         make_ready(self.files, folder, self.name, reporter)
         return folder
 
     def load(self, root: str | os.PathLike[str] | None = None, reporter: Reporter | None = None) -> Corpus:
-        """The corpus, fetched first if need be."""
+        """Return the corpus; downloads it first if necessary."""
         folder = self.make_ready(root, reporter or Reporter(quiet=True))
         parts = self.read(folder)
         if len(parts.classes) != self.classes:
             raise UserError(
-                f"{self.name}: {len(parts.classes)} classes were found in {folder}, and it has {self.classes}. Delete "
-                f"what is there of it, and run again to have it fetched anew."
+                f"{self.name}: found {len(parts.classes)} classes in {folder} instead of {self.classes}. Delete its "
+                f"files there, and run again to download it again."
             )
         return Corpus(
             name=self.name,
@@ -118,9 +120,9 @@ class DatasetSpec:
         )
 
 
-# From random weights as FixMatch, whose protocol the paper takes over, SVHN without flips and CIFAR-100 with the larger
-# weight decay. Pretrained: ResNet-50 with torchvision's first ImageNet weights, which timm has by this name. Tiny
-# pictures are shifted and not cut there, as in the authors' code.
+# From random weights: FixMatch's protocol, as in the paper, with SVHN without flips and CIFAR-100 with a larger weight
+# decay. Pretrained: ResNet-50 with torchvision's first ImageNet weights, by their name in timm. Tiny images are padded
+# and cropped there instead of randomly resized, as in the authors' code.
 RESNET50: dict[str, Any] = {"network.backbone": "resnet50.tv_in1k"}
 PRETRAINED: dict[str, dict[str, Any]] = {"finetune": RESNET50}
 
@@ -136,7 +138,7 @@ CALTECH = "https://data.caltech.edu/records"
 PRINCETON = "https://vision.princeton.edu/projects/2010/SUN"
 STANFORD = "http://ufldl.stanford.edu/housenumbers"
 
-# The published list of https://www.robots.ox.ac.uk/~vgg/data/flowers/102, in the order of the labels.
+# The list published at https://www.robots.ox.ac.uk/~vgg/data/flowers/102, in the order of the labels.
 FLOWERS = """
 pink primrose, hard-leaved pocket orchid, canterbury bells, sweet pea, english marigold, tiger lily, moon orchid,
 bird of paradise, monkshood, globe thistle, snapdragon, colt's foot, king protea, spear thistle, yellow iris,
@@ -196,7 +198,7 @@ DATASETS: dict[str, DatasetSpec] = {
                         137414764, ("caltech101/101_ObjectCategories",), into="caltech101",
                         inner="caltech-101/101_ObjectCategories.tar.gz"),),
             102, 3060, 6084, metric="mean_per_class", defaults=PRETRAINED,
-            split="30 of each class by a fixed rule, the others for testing; background is a class",
+            split="30 per class by a fixed rule, the others for testing; background is a class",
         ),
         DatasetSpec(
             "food101", "Food-101",
@@ -217,8 +219,8 @@ DATASETS: dict[str, DatasetSpec] = {
             (), 196, 8144, 8041, defaults=PRETRAINED,
             by_hand=("stanford_cars/devkit", "stanford_cars/cars_train", "stanford_cars/cars_test",
                      "stanford_cars/cars_test_annos_withlabels.mat"),
-            how="its server is gone. Get cars_train, cars_test, devkit and cars_test_annos_withlabels.mat as "
-                "https://github.com/pytorch/vision/issues/7545 says, and put them there.",
+            how="its server no longer exists. Get cars_train, cars_test, devkit and cars_test_annos_withlabels.mat as "
+                "described at https://github.com/pytorch/vision/issues/7545, and put them there.",
         ),
         DatasetSpec(
             "aircraft", "FGVC Aircraft",
@@ -269,8 +271,8 @@ DATASETS: dict[str, DatasetSpec] = {
              RemoteFile(f"{PRINCETON}/SUN397.tar.gz", "md5:8ca2778205c41d23104230ba66911c7a", 39077296924,
                         ("SUN397",))),
             397, 19850, 19850, defaults=PRETRAINED,
-            split="partition 1 of 10: 50 of each class to train on and 50 to test",
+            split="partition 1 of 10: 50 per class for training and 50 for testing",
         ),
     )
 }  # fmt: skip
-"""Datasets by the name that DATA may be."""
+"""Datasets by name."""

@@ -1,7 +1,7 @@
-"""Datasets as their authors published them, read from disk: through torchvision, or as lists and folders of files.
+"""Read datasets in their published formats from disk: through torchvision, or as lists and folders of files.
 
-Knows nothing of names, defaults or downloads: it is given the folder that the files lie in. Pictures have the same
-names and order on every machine, because splits are drawn by name.
+Knows nothing of dataset names, defaults or downloads: it is given a folder. Images have the same names and order on
+every machine, because splits are drawn by name.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ from selftrain.errors import UserError
 
 Labels = NDArray[np.int64]
 
+AGAIN = "Delete its files there, and run again to download it again."
+
 
 @dataclass(frozen=True)
 class Parts:
-    """What is on disk: the training pool (-1 is unlabeled) and the test set."""
+    """The content of a dataset: the training pool (-1 is unlabeled) and the test set."""
 
     classes: tuple[str, ...]
     images: Images
@@ -33,47 +35,47 @@ class Parts:
 
 
 class Reader(Protocol):
+    """Reads one format."""
+
     def __call__(self, root: Path) -> Parts:
-        """Read what lies under ``root``; a ``UserError`` says what is missing."""
+        """Read the dataset under ``root``; a ``UserError`` says which files are missing."""
 
 
 def _in_memory(pixels: NDArray[np.uint8], kind: str) -> ArrayImages:
-    """Pictures called ``train/00017``."""
+    """Return images in memory, named ``train/00017``."""
     width = len(str(len(pixels) - 1))
     return ArrayImages(pixels, [f"{kind}/{i:0{width}d}" for i in range(len(pixels))])
 
 
 def _on_disk(folder: Path, names: Sequence[str], labels: Sequence[int]) -> tuple[FileImages, Labels]:
-    """Files in the order of their names, once it is sure that they are all there."""
+    """Return files and labels in the order of the names."""
     order = sorted(range(len(names)), key=names.__getitem__)
     return FileImages(folder, [names[i] for i in order]), np.array([labels[i] for i in order], np.int64)
 
 
-def _all_there(folder: Path, *parts: FileImages) -> None:
+def _check_complete(folder: Path, *parts: FileImages) -> None:
+    """Raise an error unless every file exists."""
     found = set(find_images(folder)) if folder.is_dir() else set()
     names = [name for part in parts for name in part.names]
     missing = [name for name in names if name not in found]
     if missing:
-        raise UserError(
-            f"{folder}: {len(missing)} of {len(names)} images are missing, e.g. {missing[0]}. "
-            f"Delete what is there of this dataset, and run again to have it fetched anew."
-        )
+        raise UserError(f"{folder}: {len(missing)} of {len(names)} images are missing, e.g. {missing[0]}. {AGAIN}")
 
 
 @dataclass(frozen=True)
 class TorchVision:
-    """A dataset that torchvision reads; one call of its class for every part of the pool and of the test set."""
+    """A dataset that torchvision reads, with one call of its class per part of the pool and of the test set."""
 
     cls: str
     """the class in ``torchvision.datasets``"""
     train: tuple[Mapping[str, Any], ...]
-    """arguments of the calls that make the training pool"""
+    """arguments of the calls for the training pool"""
     test: tuple[Mapping[str, Any], ...]
-    """arguments of the calls that make the test set"""
+    """arguments of the calls for the test set"""
     folder: str = ""
-    """where image files lie, relative to the root; names are relative to it"""
+    """the folder of the image files, relative to the root; names are relative to it"""
     classes: tuple[str, ...] = ()
-    """class names; unset: as torchvision gives them"""
+    """class names; by default those of torchvision"""
 
     def __call__(self, root: Path) -> Parts:
         train = [self._open(root, arguments) for arguments in self.train]
@@ -87,7 +89,7 @@ class TorchVision:
         folder = root / self.folder
         pool_files, labels = self._files(folder, train)
         test_files, test_labels = self._files(folder, test)
-        _all_there(folder, pool_files, test_files)
+        _check_complete(folder, pool_files, test_files)
         return Parts(classes, pool_files, labels, test_files, test_labels)
 
     def _open(self, root: Path, arguments: Mapping[str, Any]) -> Any:
@@ -98,8 +100,7 @@ class TorchVision:
         except Exception as error:  # RuntimeError, FileNotFoundError, KeyError, UnpicklingError, ...
             reason = " ".join(str(error).split()) or type(error).__name__
             raise UserError(
-                f"{root}: the files of {self.cls} can't be read ({reason.rstrip('.')}). Delete what is there of this "
-                f"dataset, and run again to have it fetched anew."
+                f"{root}: the files of {self.cls} cannot be read ({reason.rstrip('.')}). {AGAIN}"
             ) from error
 
     def _files(self, folder: Path, parts: Sequence[Any]) -> tuple[FileImages, Labels]:
@@ -124,7 +125,7 @@ def _paths(part: Any) -> list[Any]:
 
 @dataclass(frozen=True)
 class StlBinary:
-    """STL-10: pixels column by column in one file a part, read straight into one array. 3 GB are copied only once."""
+    """STL-10: one file of pixels per part, column by column, read directly into one array (3 GB, copied once)."""
 
     folder: str
     side: int = 96
@@ -138,10 +139,7 @@ class StlBinary:
             pixels, counts = self._pixels(folder / "train_X.bin", folder / "unlabeled_X.bin")
             test, _ = self._pixels(folder / "test_X.bin")
         except (OSError, ValueError) as error:
-            raise UserError(
-                f"{folder}: the files of STL-10 can't be read ({error}). Delete the folder, and run again to have it "
-                f"fetched anew."
-            ) from None
+            raise UserError(f"{folder}: the files of STL-10 cannot be read ({error}). {AGAIN}") from None
         kinds = ("train", "unlabeled")
         names = [f"{kind}/{i:06d}" for kind, count in zip(kinds, counts, strict=True) for i in range(count)]
         pool = np.concatenate([labels, np.full(counts[1], -1, np.int64)])
@@ -161,10 +159,10 @@ class StlBinary:
 
 @dataclass(frozen=True)
 class ClassFolders:
-    """A folder a class and no published split: so many of each class for training, the others for testing.
+    """One folder per class and no published split: a fixed number per class for training, the others for testing.
 
-    Which ones is a fixed rule: the first ``train_per_class`` of a class when its images are put in the order of the
-    SHA-256 of their names (``camera/image_0007.jpg``).
+    The training images of a class are the first ``train_per_class`` in the order of the SHA-256 of their names
+    (``camera/image_0007.jpg``).
     """
 
     folder: str
@@ -191,13 +189,13 @@ def _unzip(pairs: Sequence[tuple[str, int]]) -> tuple[list[str], list[int]]:
 
 @dataclass(frozen=True)
 class ListFiles:
-    """Images named in text files: ``read(root)`` gives, for training and for testing, pairs of a name and its class.
+    """Images listed in text files: ``read(root)`` returns pairs (name, class) for training and for testing.
 
-    Class names are sorted, and those of the test set are among those of the pool.
+    Classes are sorted; every class of the test set also occurs in the pool.
     """
 
     folder: str
-    """what the names are relative to"""
+    """the folder that names are relative to"""
     read: Callable[[Path], tuple[list[tuple[str, str]], list[tuple[str, str]]]]
 
     def __call__(self, root: Path) -> Parts:
@@ -209,11 +207,8 @@ class ListFiles:
             pool = _on_disk(folder, *_unzip([(name, position[class_name]) for name, class_name in train]))
             held = _on_disk(folder, *_unzip([(name, position[class_name]) for name, class_name in test]))
         except (OSError, ValueError, KeyError) as error:
-            raise UserError(
-                f"{root}: the lists of this dataset can't be read ({error}). Delete what is there of it, and run again "
-                f"to have it fetched anew."
-            ) from None
-        _all_there(folder, pool[0], held[0])
+            raise UserError(f"{root}: the lists of this dataset cannot be read ({error}). {AGAIN}") from None
+        _check_complete(folder, pool[0], held[0])
         return Parts(classes, *pool, *held)
 
 
@@ -222,7 +217,7 @@ def _lines(path: Path) -> list[str]:
 
 
 def read_cub(root: Path) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-    """CUB-200-2011: ``images.txt`` (id and file), and three more files that say what an id is."""
+    """Read CUB-200-2011: ``images.txt`` maps ids to files, and three more files map ids to classes and parts."""
     folder = root / "CUB_200_2011"
 
     def table(name: str) -> dict[str, str]:
@@ -239,18 +234,18 @@ def read_cub(root: Path) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
 
 
 def read_sun397(root: Path) -> tuple[list[tuple[str, str]], list[tuple[str, str]]]:
-    """SUN397, the first of its ten published partitions: 50 images of each class to train on and 50 to test."""
+    """Read the first of the ten published partitions of SUN397: 50 images per class for training, 50 for testing."""
 
     def part(name: str) -> list[tuple[str, str]]:
         files = [line.lstrip("/") for line in _lines(root / "SUN397_partitions" / name)]
-        # a/abbey/sun_x.jpg is of the class abbey, b/bakery/shop/sun_x.jpg of bakery/shop
+        # a/abbey/sun_x.jpg has the class abbey, b/bakery/shop/sun_x.jpg has bakery/shop
         return [(file, file.partition("/")[2].rpartition("/")[0]) for file in files]
 
     return part("Training_01.txt"), part("Testing_01.txt")
 
 
 def read_digits(root: Path) -> Parts:
-    """The digits that come with scikit-learn. A fifth of each class, drawn once and for all, is the test set."""
+    """Read the digits that come with scikit-learn. A fifth of each class, always the same, is the test set."""
     from sklearn.datasets import load_digits
 
     digits = load_digits()

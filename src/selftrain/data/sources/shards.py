@@ -1,7 +1,7 @@
-"""Tar files of images (WebDataset shards) as a sequence of pictures: any of them at any time, without unpacking.
+"""Tar files of images (WebDataset shards) as a sequence of images with random access, without unpacking.
 
-Knows nothing of splits or training. A shard is indexed once: where each image lies in it, its label, and whether it can
-be read. Then an image is one read at a known place, so that the order of training is as free as with single files.
+Knows nothing of splits or training. Reading an image is one read at the offset that the index of its shard records, so
+images can be used in any order, as with single files.
 """
 
 from __future__ import annotations
@@ -23,24 +23,24 @@ from numpy.typing import ArrayLike, NDArray
 from selftrain.console import Reporter
 from selftrain.data.corpus import Corpus
 from selftrain.data.features.store import cache_root
-from selftrain.data.images import IMAGE_SUFFIXES, EncodedImages, check_images, file_stamp
+from selftrain.data.images import IMAGE_SUFFIXES, EncodedImages, check_images, file_stamp, suffix_list
 from selftrain.data.sources.class_names import composed
 from selftrain.errors import UserError
 from selftrain.files import replacing
 
 __all__ = ["ShardImages", "find_shards", "index_shards", "is_shards", "load_shards", "read_shards", "shard_images"]
 
-BLOCK = 512  # what a tar file is made of
+BLOCK = 512  # bytes per block of a tar file
 LARGEST_LABEL = 1024  # bytes of a .cls file
 
 
 def is_shards(text: str) -> bool:
-    """Whether DATA is a pattern of tar files: ``x.tar``, ``x-*.tar``, ``x-{000..099}.tar``."""
+    """Return whether text is a pattern of tar files: ``x.tar``, ``x-*.tar``, ``x-{000..099}.tar``."""
     return text.endswith((".tar", ".tar.gz", ".tgz")) and not os.path.isdir(text)
 
 
 def find_shards(pattern: str) -> list[str]:
-    """The files that a pattern means, in order. ``{000..099}`` and ``{a,b}`` name files, which must all be there."""
+    """Return the files that match a pattern, in order. Files named by ``{000..099}`` or ``{a,b}`` must all exist."""
     found: list[str] = []
     missing: list[str] = []
     for text in _expand(pattern):
@@ -51,20 +51,18 @@ def find_shards(pattern: str) -> list[str]:
         else:
             missing.append(text)
     if missing:
-        more = f" and {len(missing) - 1} others are" if len(missing) > 1 else " is"
-        raise UserError(f"{pattern}: the shard {missing[0]}{more} not there.")
+        more = f" and {len(missing) - 1} others do" if len(missing) > 1 else " does"
+        raise UserError(f"{pattern}: the shard {missing[0]}{more} not exist.")
     if not found:
-        raise UserError(f"{pattern}: no file has such a name.")
+        raise UserError(f"{pattern}: no file matches this pattern.")
     packed = next((path for path in found if not path.endswith(".tar")), None)
     if packed is not None:
-        raise UserError(
-            f"{packed}: is compressed, and no image can be taken out of its middle. Use plain .tar files (gunzip)."
-        )
+        raise UserError(f"{packed}: is compressed, which rules out random access. Use plain .tar files (gunzip).")
     return [os.path.abspath(path) for path in dict.fromkeys(found)]
 
 
 def _expand(pattern: str) -> list[str]:
-    """Braces as in a shell."""
+    """Expand braces as a shell does."""
     match = re.search(r"\{([^{}]*)\}", pattern)
     if match is None:
         return [pattern]
@@ -89,13 +87,13 @@ class Index:
     """The images of one shard, in its order."""
 
     names: list[str]
-    """as the members are called"""
+    """names of the members of the tar file"""
     offsets: NDArray[np.int64]
     sizes: NDArray[np.int64]
     labels: list[str]
-    """what the ``.cls`` beside an image says; "" is unlabeled"""
+    """the content of the ``.cls`` file beside an image; "" is unlabeled"""
     reasons: list[str]
-    """why an image can't be read; "" if it can"""
+    """why an image cannot be read; "" if it can be read"""
 
     def save(self, path: Path) -> None:
         names, labels, reasons = _joined(self.names), _joined(self.labels), _joined(self.reasons)
@@ -104,13 +102,13 @@ class Index:
 
     @classmethod
     def load(cls, path: Path) -> Index | None:
-        """The saved index; None where there is none, or a broken one."""
+        """Return the saved index; None if it is missing or broken."""
         try:
             with path.open("rb") as file, np.load(file, allow_pickle=False) as saved:
                 count = len(saved["offsets"])
                 texts = {name: _split(saved[name], count) for name in ("names", "labels", "reasons")}
                 index = cls(offsets=saved["offsets"], sizes=saved["sizes"], **texts)
-        except Exception:  # OSError, ValueError, KeyError, BadZipFile, EOFError: it is made again
+        except Exception:  # OSError, ValueError, KeyError, BadZipFile, EOFError: the shard is indexed again
             return None
         return index if {len(text) for text in texts.values()} == {count} == {len(index.sizes)} else None
 
@@ -124,29 +122,29 @@ def _split(array: NDArray[np.uint8], count: int) -> list[str]:
 
 
 def _members(path: str) -> list[tuple[str, int, int]]:
-    """Name, place and size of every file in a tar file that is whole."""
+    """Return name, offset and size of every file in a tar file; an error if it is incomplete."""
     found: list[tuple[str, int, int]] = []
     try:
         with tarfile.open(path, "r:") as tar:
             for member in tar:
-                tar.members = []  # type: ignore[attr-defined]  # it would keep them all
+                tar.members = []  # type: ignore[attr-defined]  # else it keeps them all in memory
                 if member.isfile():
                     found.append((member.name, member.offset_data, member.size))
             end = tar.offset
         with open(path, "rb") as file:
             file.seek(end)
-            # tarfile takes a file that ends without an end for complete; one that was cut short is not.
+            # tarfile accepts a file without an end marker, but such a file is truncated.
             if file.read(BLOCK) != bytes(BLOCK):
-                raise tarfile.ReadError("its end is missing")
+                raise tarfile.ReadError("the end marker is missing")
         return found
     except tarfile.TarError as error:
-        raise UserError(f"{path}: not a whole tar file ({error}); it was cut short, or is another file.") from None
+        raise UserError(f"{path}: not a complete tar file ({error}); it is truncated or of another format.") from None
     except OSError as error:
-        raise UserError(f"{path}: can't be read ({(error.strerror or str(error)).lower()}).") from None
+        raise UserError(f"{path}: cannot be read ({(error.strerror or str(error)).lower()}).") from None
 
 
 def _index(path: str) -> Index:
-    """Images with the labels beside them: files of one sample have one name up to the first dot of the last part."""
+    """Index a shard. The files of a sample share their name up to the first dot of its last part."""
     names, offsets, sizes, labels = [], [], [], []
     seen: set[str] = set()
     by_sample = itertools.groupby(_members(path), key=lambda member: _sample(member[0]))
@@ -165,14 +163,14 @@ def _index(path: str) -> Index:
             if image is None:
                 continue
             if image[0] in seen:
-                raise UserError(f"{path}: {image[0]!r} is in it twice; each image needs a name of its own.")
+                raise UserError(f"{path}: contains {image[0]!r} twice; each image needs a unique name.")
             seen.add(image[0])
             names.append(image[0])
             offsets.append(image[1])
             sizes.append(image[2])
             labels.append(label)
     if not names:
-        raise UserError(f"{path}: no image in it ({' '.join(suffix[1:] for suffix in IMAGE_SUFFIXES)}).")
+        raise UserError(f"{path}: contains no image ({suffix_list()}).")
     return Index(names, np.array(offsets, np.int64), np.array(sizes, np.int64), labels, [""] * len(names))
 
 
@@ -187,16 +185,16 @@ def _label(content: bytes, where: str) -> str:
     except UnicodeDecodeError:
         label = ""
     if not label or "\0" in label or "\n" in label:
-        raise UserError(f"{where}: not a label; a .cls file holds a number or a word.")
+        raise UserError(f"{where}: not a label; a .cls file must contain a number or a word.")
     return "" if label == "-1" else label
 
 
 def index_shards(
     paths: Sequence[str], *, check: str = "full", strict: bool = False, reporter: Reporter | None = None
 ) -> list[Index]:
-    """The index of each shard, from the cache or made now; a kill costs the shard that it was at.
+    """Return the index of each shard, from the cache if possible; after a kill, finished shards stay indexed.
 
-    ``check`` is as in ``load_corpus``: it is done once and kept with the index.
+    ``check`` is as in ``Source.corpus``: images are checked once, and the result is stored with the index.
     """
     reporter = reporter or Reporter(quiet=True)
     folder = cache_root() / "shards"
@@ -218,17 +216,17 @@ def index_shards(
             bad = next((i for i, reason in enumerate(index.reasons) if reason), None)
             if strict and bad is not None:
                 raise UserError(
-                    f"{path}, {index.names[bad]}: {index.reasons[bad]}. Leave out --strict to skip such files."
+                    f"{path}, {index.names[bad]}: {index.reasons[bad]}. Leave out `strict` to skip unreadable images."
                 )
             bar.reach(done + 1)
     return indices
 
 
-# --- pictures ----------------------------------------------------------------------------------------------------
+# --- images ------------------------------------------------------------------------------------------------------
 
 
 class ShardImages(EncodedImages):
-    """Images inside tar files. A picture's name is its shard's, relative to the folder of them all, and its own."""
+    """Images inside tar files. Names are ``shard.tar/member``, relative to the common folder of the shards."""
 
     def __init__(self, paths: Sequence[str], indices: Sequence[Index]) -> None:
         self.paths = list(paths)
@@ -244,7 +242,7 @@ class ShardImages(EncodedImages):
         try:
             return _open_files.at(path).read(int(self.sizes[i]), int(self.offsets[i]))
         except OSError as error:
-            raise UserError(f"{path}: can't be read any more ({(error.strerror or str(error)).lower()}).") from None
+            raise UserError(f"{path}: can no longer be read ({(error.strerror or str(error)).lower()}).") from None
 
     def where(self, i: int) -> str:
         return f"{self.paths[self.shards[i]]}, {self.names[i].partition('.tar/')[2]}"
@@ -274,14 +272,14 @@ class ShardImages(EncodedImages):
 
 
 class _OpenFile:
-    """A file that is open as long as somebody holds it."""
+    """A file that stays open as long as this object exists."""
 
     def __init__(self, path: str) -> None:
         self.number = -1
         self.number = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
 
     def read(self, size: int, offset: int) -> bytes:
-        if hasattr(os, "pread"):  # forked loader workers share the file, and with it where it stands
+        if hasattr(os, "pread"):  # forked loader workers share the file and its position
             return os.pread(self.number, size, offset)
         os.lseek(self.number, offset, os.SEEK_SET)
         return os.read(self.number, size)
@@ -292,7 +290,7 @@ class _OpenFile:
 
 
 class _OpenFiles(threading.local):
-    """The files that a thread has read from last."""
+    """The files that a thread has used most recently."""
 
     KEPT = 32
 
@@ -301,7 +299,7 @@ class _OpenFiles(threading.local):
 
     def at(self, path: str) -> _OpenFile:
         file = self.files.pop(path, None) or _OpenFile(path)
-        self.files[path] = file  # the last one in order is the latest
+        self.files[path] = file  # the order of the dict is the order of use
         if len(self.files) > self.KEPT:
             del self.files[next(iter(self.files))]
         return file
@@ -316,7 +314,7 @@ _open_files = _OpenFiles()
 def read_shards(
     pattern: str, *, check: str = "full", strict: bool = False, reporter: Reporter | None = None
 ) -> tuple[ShardImages, list[str], tuple[str, ...]]:
-    """Pictures that can be read, the text of each one's label ("" is unlabeled), and the names of those left out."""
+    """Return the readable images, the text of their labels ("" is unlabeled), and the names of the unreadable ones."""
     paths = find_shards(pattern)
     indices = index_shards(paths, check=check, strict=strict, reporter=reporter)
     images = ShardImages(paths, indices)
@@ -335,21 +333,21 @@ def shard_images(pattern: str) -> ShardImages:
 
 
 def load_shards(pattern: str, *, check: str = "full", strict: bool = False, reporter: Reporter | None = None) -> Corpus:
-    """A corpus of shards: images with a ``.cls`` beside them are labeled, with a number or a word; others are not."""
+    """Return the corpus of shards: an image is labeled if a ``.cls`` file beside it contains a number or a word."""
     images, texts, skipped = read_shards(pattern, check=check, strict=strict, reporter=reporter)
     texts = [composed(text) for text in texts]
     known = sorted({text for text in texts if text})
     if not known:
         raise UserError(
-            f"{pattern}: no image has a label (a .cls file beside it). To add unlabeled shards to labeled images, give "
-            f"them as --unlabeled."
+            f"{pattern}: no image has a label (a .cls file beside it). To add unlabeled shards to labeled images, pass "
+            f"them as `unlabeled`."
         )
     numbers = [text for text in known if text.isdecimal()]
     if numbers and len(numbers) < len(known):
         word = next(text for text in known if not text.isdecimal())
-        raise UserError(f"{pattern}: labels are numbers ({numbers[0]}) and words ({word!r}); use one of them.")
+        raise UserError(f"{pattern}: labels mix numbers ({numbers[0]}) and words ({word!r}); use only one kind.")
     if len(known) < 2:
-        raise UserError(f"{pattern}: only one class ({known[0]}); at least two are needed to tell apart.")
+        raise UserError(f"{pattern}: only one class ({known[0]}); at least two classes are needed.")
     classes = tuple(sorted(known, key=int) if numbers else known)
     position = {text: k for k, text in enumerate(classes)} | {"": -1}
     labels = np.array([position[text] for text in texts], np.int64)

@@ -1,11 +1,11 @@
-"""Augmentation of pictures: every random choice is drawn first, per sample, and applied afterwards.
+"""Augmentation of images: every random choice is drawn first, per sample, and applied afterwards.
 
-Knows nothing of datasets, views, methods or global random state: output is a pure function of pictures and parameters.
+Knows nothing of datasets, views, methods or global random state: output is a pure function of images and parameters.
 
-``draw`` takes its numbers from a numpy generator on the host and needs no picture, so the parameters of a batch can be
-kept, replayed, or split over ranks (``params[rows]``) without changing a pixel: sample i alone becomes what sample i in
-a batch becomes. Batches are uint8 of shape (n, C, H, W), C = 1 or 3, on any device. Pictures that still have sizes of
-their own are cut one at a time, as PIL images, by ``ResizedCrop`` (training) and ``CentreResize`` (evaluation).
+``draw`` uses a NumPy generator on the host and needs no image, so the parameters of a batch can be stored, replayed, or
+split over ranks (``params[rows]``) without changing a pixel: a sample gives the same result alone and in a batch.
+Batches are uint8 of shape (n, C, H, W), C = 1 or 3, on any device. Images of different sizes are cropped one at a time,
+as PIL images, by ``ResizedCrop`` (training) and ``CentreResize`` (evaluation).
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ Box = tuple[float, float, float, float]  # left, upper, right, lower
 
 @dataclass(frozen=True, eq=False)
 class Params:
-    """What was drawn for n samples. Fields are arrays whose first dimension is n, or tuples of further ``Params``."""
+    """Random choices for n samples. Fields are arrays whose first dimension is n, or tuples of further ``Params``."""
 
     def __getitem__(self: AnyParams, rows: slice | np.ndarray) -> AnyParams:
-        """The parameters of some samples; ``rows`` is a slice or an integer array."""
+        """Return the parameters of some samples; ``rows`` is a slice or an integer array."""
         values = [getattr(self, field.name) for field in fields(self)]
         return type(self)(
             *(tuple(v[rows] for v in value) if isinstance(value, tuple) else value[rows] for value in values)
@@ -42,13 +42,13 @@ ParamsT = TypeVar("ParamsT", bound=Params)
 
 
 class Augmentation(Protocol[ParamsT]):
-    """A random change of pictures in two halves."""
+    """A random change of images in two steps."""
 
     def draw(self, n: int, rng: np.random.Generator) -> ParamsT:
-        """Parameters for ``n`` samples, whatever their pictures and sizes will be."""
+        """Draw parameters for ``n`` samples, independent of their images and sizes."""
 
     def apply(self, images: Tensor, params: ParamsT) -> Tensor:
-        """The changed pictures, of the same shape; ``images`` stays as it is and no random number is used."""
+        """Return the changed images, of the same shape; ``images`` is not modified and no random number is used."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,7 +87,7 @@ class PlaceParams(Params):
 
 @dataclass(frozen=True)
 class RandomCrop:
-    """Shift by up to ``padding`` of each side; what comes in at the border is a reflection (FixMatch's crop)."""
+    """Shift by up to ``padding`` of each side, with reflection at the border (FixMatch's crop)."""
 
     padding: float = 0.125
     """The largest shift, as a share of the side."""
@@ -109,7 +109,7 @@ class RandomCrop:
         return output
 
     def _sources(self, place: np.ndarray, side: int) -> np.ndarray:
-        """Which row (or column) of the picture is shown in each row of the output, (n, side)."""
+        """Return which row (or column) of the image each row of the output shows, (n, side)."""
         padding = int(self.padding * side)
         shift = np.floor(place * (2 * padding + 1)).astype(np.int64) - padding
         source = np.abs(np.arange(side) + shift[:, None])
@@ -118,10 +118,10 @@ class RandomCrop:
 
 @dataclass(frozen=True)
 class Cutout:
-    """Paint a square over. Its centre is any pixel of the picture; what sticks out is clipped."""
+    """Paint over a square. Its centre is any pixel of the image; parts outside are clipped."""
 
     side: float = 0.5
-    """The side of the square, as a share of the picture's shorter side."""
+    """The side of the square, as a share of the shorter side of the image."""
     fill: int = 127
     """The grey level painted."""
 
@@ -139,11 +139,11 @@ class Cutout:
         down = to_device(_within(params.place[:, 0], height, square), images.device)
         across = to_device(_within(params.place[:, 1], width, square), images.device)
         hole = down[:, None, :, None] & across[:, None, None, :]
-        return (images & ~hole) | (hole & self.fill)  # bits are quicker than masked_fill
+        return (images & ~hole) | (hole & self.fill)  # bit operations are faster than masked_fill
 
 
 def _within(place: np.ndarray, side: int, length: int) -> np.ndarray:
-    """255 for positions within ``length`` pixels around the one at ``place``, else 0; (n, side) of uint8."""
+    """Return 255 for positions within ``length`` pixels around the one at ``place``, else 0; (n, side) of uint8."""
     distance = np.arange(side) - (np.floor(place * side)[:, None] - length // 2)
     return np.where((distance >= 0) & (distance < length), np.uint8(255), np.uint8(0))
 
@@ -160,14 +160,14 @@ class RandAugmentParams(Params):
 
 @dataclass(frozen=True)
 class RandAugment:
-    """RandAugment (Cubuk et al., NeurIPS 2020) with torchvision's pool; every sample draws operations of its own."""
+    """RandAugment (Cubuk et al., NeurIPS 2020) with torchvision's operations; every sample draws its own."""
 
     n: int = 2
-    """How many operations a sample gets, one after another."""
+    """The number of operations per sample, applied one after another."""
     m: float = 10
-    """How strong they are, on torchvision's scale from 0 to 30."""
+    """Their strength, on torchvision's scale from 0 to 30."""
     jitter: bool = False
-    """Draw the strength uniformly from 0 to m, anew for each sample and operation (as FixMatch does)."""
+    """Draw the strength uniformly from 0 to m, separately per sample and operation (as FixMatch does)."""
 
     def __post_init__(self) -> None:
         _check_range(self, "n", 0, math.inf)
@@ -207,50 +207,50 @@ class Compose:
 
 @dataclass(frozen=True)
 class ResizedCrop:
-    """A crop of random area, aspect ratio and place, resized to a square: cut and resized in one pass."""
+    """Crop a random area with a random aspect ratio and position, and resize it to a square in one pass."""
 
     size: int
     """The side of the output in pixels."""
     interpolation: str = "bilinear"
     """nearest, box, bilinear, hamming, bicubic or lanczos."""
     scale: tuple[float, float] = (0.2, 1.0)
-    """The least and the greatest area, as shares of the picture's."""
+    """The smallest and the largest area, as shares of the image's."""
     ratio: tuple[float, float] = (3 / 4, 4 / 3)
-    """The least and the greatest width divided by height."""
+    """The smallest and the largest width divided by height."""
 
     def __post_init__(self) -> None:
         _check_range(self, "size", 1, math.inf)
         _check_interpolation(self, self.interpolation)
         if not 0 < self.scale[0] <= self.scale[1] <= 1:
-            raise UserError(f"{type(self).__name__}: scale is {self.scale}; expected 0 < least <= greatest <= 1.")
+            raise UserError(f"{type(self).__name__}: scale is {self.scale}; expected 0 < smallest <= largest <= 1.")
         if not 0 < self.ratio[0] <= self.ratio[1] < math.inf:
-            raise UserError(f"{type(self).__name__}: ratio is {self.ratio}; expected 0 < least <= greatest.")
+            raise UserError(f"{type(self).__name__}: ratio is {self.ratio}; expected 0 < smallest <= largest.")
 
     @property
     def least_side(self) -> int:
-        """The shorter side a picture must have for its smallest crop to be no smaller than the output."""
+        """The shorter side that an image needs for its smallest crop to be no smaller than the output."""
         narrowest = min(self.ratio[0], 1 / self.ratio[1])
         return math.ceil(self.size / math.sqrt(self.scale[0] * min(narrowest, 1)))
 
     def draw(self, n: int, rng: np.random.Generator) -> np.ndarray:
-        """(n, 4) in [0, 1), for area, ratio, down and right; they become a box when the picture's size is known."""
+        """Draw (n, 4) numbers in [0, 1) for area, ratio, down and right; ``box`` turns them into a crop."""
         return rng.random((n, 4))
 
     def box(self, width: int, height: int, params: np.ndarray) -> Box:
-        """The crop in a picture of ``width`` x ``height``, in fractions of a pixel and always inside.
+        """Return the crop in an image of ``width`` x ``height``, in fractions of a pixel and always inside.
 
-        Area and ratio are uniform (the ratio's logarithm) over the pairs that fit, which is what repeated tries come
-        to, without the tries: the area by its cumulative distribution, then the ratio among those that fit with it.
-        Where no pair fits, the largest crop of an allowed ratio is taken from the middle.
+        The area and the logarithm of the ratio are uniform over the pairs that fit. This is the distribution of
+        rejection sampling, but without its loop: the area is drawn by its cumulative distribution, then the ratio among
+        those that fit. If no pair fits, the largest crop of an allowed ratio is taken from the middle.
         """
-        picture, least, greatest = (math.log(r) for r in (width / height, *self.ratio))
-        largest = min(1.0, math.exp(greatest - picture), math.exp(picture - least))
+        whole, least, greatest = (math.log(r) for r in (width / height, *self.ratio))
+        largest = min(1.0, math.exp(greatest - whole), math.exp(whole - least))
         if largest < self.scale[0]:
             w, h = min(width, height * self.ratio[1]), min(height, width / self.ratio[0])
             return (width - w) / 2, (height - h) / 2, (width + w) / 2, (height + h) / 2
 
-        def ratios(share: np.ndarray) -> tuple[np.ndarray, np.ndarray]:  # as high as the picture; as wide as it
-            return np.maximum(least, picture + np.log(share)), np.minimum(greatest, picture - np.log(share))
+        def ratios(share: np.ndarray) -> tuple[np.ndarray, np.ndarray]:  # as high as the image; as wide as the image
+            return np.maximum(least, whole + np.log(share)), np.minimum(greatest, whole - np.log(share))
 
         shares = np.linspace(self.scale[0], min(self.scale[1], largest), 65)
         low, high = ratios(shares)
@@ -265,7 +265,7 @@ class ResizedCrop:
         return left, upper, min(left + w, width), min(upper + h, height)
 
     def apply_one(self, image: PIL.Image.Image, params: np.ndarray) -> PIL.Image.Image:
-        """Cut and resize one picture with one row of ``draw``."""
+        """Crop and resize one image with one row of ``draw``."""
         return _cut(image, self.box(image.width, image.height, params), self.size, self.interpolation)
 
 
@@ -278,7 +278,7 @@ class CentreResize:
     interpolation: str = "bilinear"
     """nearest, box, bilinear, hamming, bicubic or lanczos."""
     crop_share: float = 1.0
-    """How much of the shorter side is kept."""
+    """The share of the shorter side that is kept."""
 
     def __post_init__(self) -> None:
         _check_range(self, "size", 1, math.inf)
@@ -292,7 +292,7 @@ class CentreResize:
 
 
 def _cut(image: PIL.Image.Image, box: Box, size: int, interpolation: str) -> PIL.Image.Image:
-    # A much larger picture is first reduced by a whole factor, to no less than twice the size wanted.
+    # A much larger image is first reduced by an integer factor, to no less than twice the output size.
     method = PIL.Image.Resampling[interpolation.upper()]
     return image.resize((size, size), method, box=box, reducing_gap=2.0)
 

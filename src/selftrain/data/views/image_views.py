@@ -1,6 +1,6 @@
-"""Pictures as a network sees them: weak, strong and clean views, each a uint8 batch (B, C, side, side).
+"""Weak, strong and clean views of images, each a uint8 batch (B, C, side, side).
 
-Knows nothing of labels, splits or methods: rows and view names in, tensors out, all chance from the generator given.
+Knows nothing of labels, splits or methods: it turns rows and view names into tensors, with the given random generator.
 """
 
 from __future__ import annotations
@@ -31,23 +31,23 @@ from selftrain.data.views.augment import (
 )
 
 CLEAN_DETAIL = 2
-"""A large JPEG is decoded at no less than this many times the side of a clean view: the same picture from an array or a
-PNG then looks the same, since it is the resizing that does the rest."""
+"""A large JPEG is decoded at no less than this many times the side of a clean view. The final resizing then dominates,
+and the same image from an array or a PNG file looks the same."""
 
 
 class ViewMaker(Protocol):
-    """Whatever makes views of a set of samples: of pictures here, of cached features elsewhere."""
+    """Makes views of a set of samples: of images here, of features elsewhere."""
 
     def __len__(self) -> int: ...
 
     def make(
         self, rows: np.ndarray, names: Sequence[str], rng: np.random.Generator, mine: slice = ...
     ) -> dict[str, Tensor]:
-        """Views of ``rows[mine]``; chance is drawn for all ``rows``, so a batch shared by ranks is the same batch."""
+        """Return views of ``rows[mine]``; random numbers are drawn for all ``rows``, so ranks share the same batch."""
 
 
 class ImageViews:
-    """Views of pictures: crop and flip (weak), RandAugment and cutout on top (strong), centre crop (clean)."""
+    """Views of images: crop and flip (weak), RandAugment and cutout on top (strong), centre crop (clean)."""
 
     def __init__(
         self,
@@ -62,10 +62,10 @@ class ImageViews:
         keep: bool = False,
     ):
         self.images = images
-        self.keep = keep  # read every file once, when the first batch is wanted, and hold the pictures in memory
+        self.keep = keep  # read every file once, for the first batch, and hold the images in memory
         self.mode = "L" if channels == 1 else "RGB"
         self.clean_one = CentreResize(side, interpolation, clean_crop)
-        # A picture kept whole and in memory is resized once; a random resized crop wants the original.
+        # Images in memory are resized once, unless a random resized crop needs the originals.
         self.resized = ResizedCrop(side, interpolation, (data.crop_scale, 1.0)) if data.crop == "resized" else None
         self.pixels = None
         if self.resized is None and isinstance(images, ArrayImages):
@@ -104,7 +104,7 @@ class ImageViews:
             if whole is not None:
                 start = whole
             elif crops is None:
-                start = _stack([self.clean_one(picture) for picture in originals])
+                start = _stack([self.clean_one(image) for image in originals])
             else:
                 assert self.resized is not None
                 start = _stack([self.resized.apply_one(*pair) for pair in zip(originals, crops, strict=True)])
@@ -112,7 +112,7 @@ class ImageViews:
         return views
 
     def _originals(self, rows: np.ndarray, clean: bool) -> list[PIL.Image.Image]:
-        """Pictures to cut from, decoded no larger than the smallest crop, or the clean view, wants them."""
+        """Return images to crop, decoded no larger than the smallest crop or the clean view needs."""
         assert self.resized is not None
         least = max(self.resized.least_side, _detail(self.clean_one) if clean else 0)
         return [self.images.load(int(row), self.mode, min_side=least) for row in rows]
@@ -141,7 +141,7 @@ class ImageViews:
 def clean_batches(
     images: Images, batch: int, side: int, channels: int, interpolation: str, crop: float = 1.0, threads: int = 2
 ) -> Iterator[Tensor]:
-    """Every picture once, in order and without chance, decoded a batch ahead in threads."""
+    """Yield the clean view of every image, in order, decoded a batch ahead in threads."""
     resize = CentreResize(side, interpolation, crop)
     mode = "L" if channels == 1 else "RGB"
 
@@ -159,12 +159,12 @@ def clean_batches(
 
 
 def _detail(clean: CentreResize) -> int:
-    """The shorter side that a picture is decoded with at least."""
+    """Return the smallest shorter side that an image may be decoded at."""
     return math.ceil(CLEAN_DETAIL * clean.size / clean.crop_share)
 
 
-def _stack(pictures: list[PIL.Image.Image]) -> Tensor:
-    """PIL pictures of one size as a uint8 batch (B, C, side, side)."""
-    arrays = np.stack([np.asarray(picture) for picture in pictures])
+def _stack(images: list[PIL.Image.Image]) -> Tensor:
+    """Return PIL images of one size as a uint8 batch (B, C, side, side)."""
+    arrays = np.stack([np.asarray(image) for image in images])
     arrays = arrays[:, None] if arrays.ndim == 3 else arrays.transpose(0, 3, 1, 2)
     return torch.from_numpy(np.ascontiguousarray(arrays))

@@ -2,11 +2,11 @@
 
 Knows nothing of how operations are drawn. Holds no state and draws no random number.
 
-The pool, the ranges and the results are those of ``torchvision.transforms.v2.RandAugment`` on uint8 tensors (nearest
-neighbour, black outside). Samples that drew operations of one kind lie together and are changed together. A kind has
-two halves: on the host, operations (positions in ``OPERATIONS``) and strengths become a few numbers a sample; on the
-device, these and the pictures become new pictures. Strength is the level on torchvision's scale of 31 bins divided by
-30, with the sign drawn; operations without a sign take its absolute value.
+Operations, ranges and results are those of ``torchvision.transforms.v2.RandAugment`` on uint8 tensors (nearest
+neighbour, black outside). Samples with operations of the same kind are grouped and changed together. Each kind has two
+steps: on the host, operations (positions in ``OPERATIONS``) and strengths become a few numbers per sample; on the
+device, these numbers and the images become new images. Strength is the level on torchvision's scale of 31 bins divided
+by 30, with a random sign; operations without a sign use its absolute value.
 
 No sample may depend on its neighbours, not even by rounding: sums are over whole numbers, and products and sums are
 separate instructions (a fused one rounds differently in a vector and in its remainder).
@@ -22,14 +22,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
-# How many values (pixels times channels) are worked on at a time on a CPU. A block is a few MiB, so that its copies are
-# memory used again and not pages asked from the system anew; a chunk has temporaries of up to 8 bytes a value.
+# The number of values (pixels times channels) processed at a time on a CPU. A block is a few MiB, so that its copies
+# reuse memory instead of requesting new pages; a chunk has temporaries of up to 8 bytes per value.
 CPU_BLOCK = 2**23
 CPU_CHUNK = 2**20
 
 
 def apply_operations(images: Tensor, operation: np.ndarray, strength: np.ndarray) -> Tensor:
-    """Apply ``operation[:, 0]``, then ``operation[:, 1]``, ... to uint8 images (n, C, H, W); a new tensor."""
+    """Return uint8 images (n, C, H, W) with ``operation[:, 0]``, then ``operation[:, 1]``, ... applied."""
     output = torch.empty_like(images, memory_format=torch.contiguous_format)
     for rows in spans(images, 0, len(images), CPU_BLOCK):
         _apply_to_block(images[rows], operation[rows], strength[rows], output[rows])
@@ -38,10 +38,10 @@ def apply_operations(images: Tensor, operation: np.ndarray, strength: np.ndarray
 
 def _apply_to_block(images: Tensor, operation: np.ndarray, strength: np.ndarray, output: Tensor) -> None:
     device, (height, width) = images.device, images.shape[-2:]
-    row_of = np.arange(len(images))  # where each sample lies
+    row_of = np.arange(len(images))  # the row of each sample
     for slot in range(operation.shape[1]):
         kind = _KIND_OF[operation[:, slot]]
-        order = np.argsort(kind, kind="stable")  # the samples of one kind lie together: slices, no scattered writes
+        order = np.argsort(kind, kind="stable")  # groups samples by kind: slices, no scattered writes
         ends = np.searchsorted(kind[order], range(len(_KINDS) + 1)).tolist()
         source = to_device(row_of[order], device)
         changed = torch.empty_like(output)
@@ -57,32 +57,32 @@ def _apply_to_block(images: Tensor, operation: np.ndarray, strength: np.ndarray,
 
 
 def spans(images: Tensor, start: int, end: int, values: int) -> list[slice]:
-    """Rows ``start`` to ``end`` in parts of at most so many values on a CPU; in one part elsewhere."""
+    """Split rows ``start`` to ``end`` into parts of at most ``values`` values on a CPU; a single part elsewhere."""
     size = values // images.shape[1:].numel() if images.device.type == "cpu" else end - start
     return [slice(first, min(first + max(1, size), end)) for first in range(start, end, max(1, size))]
 
 
 def to_device(array: np.ndarray, device: torch.device) -> Tensor:
-    """A small host array as a tensor, without waiting for the device."""
+    """Return a small host array as a tensor, without waiting for the device."""
     return torch.from_numpy(np.ascontiguousarray(array)).to(device, non_blocking=True)
 
 
 def pick(images: Tensor, source: Tensor) -> Tensor:
-    """Pixels of all channels at the flat positions ``source`` (n, H, W), as (n, C, H, W)."""
+    """Return the pixels of all channels at the flat positions ``source`` (n, H, W), as (n, C, H, W)."""
     n, height, width = source.shape
     pixels = images.flatten(2)
     index = source.reshape(n, 1, height * width).expand(-1, pixels.shape[1], -1)
     return pixels.gather(2, index).reshape(n, -1, height, width)
 
 
-# The host's half: operation (n,), strength (n,), height, width -> arrays whose first dimension is n.
+# On the host: operation (n,), strength (n,), height, width -> arrays whose first dimension is n.
 
 
 def _motion(operation: np.ndarray, strength: np.ndarray, height: int, width: int) -> list[np.ndarray]:
-    """Where pixels come from: x = a[row] + b[column], y = c[row] + d[column], as (n, H), (n, W), (n, H), (n, W).
+    """Return pixel sources, x = a[row] + b[column] and y = c[row] + d[column], as (n, H), (n, W), (n, H), (n, W).
 
-    ShearX/Y is about the upper left corner, TranslateX/Y by whole pixels, Rotate about the middle. Positions are in a
-    picture with a frame one pixel wide, and half a pixel too far: rounding them down gives the nearest pixel.
+    ShearX/Y is about the upper left corner, TranslateX/Y by whole pixels, Rotate about the centre. Positions refer to
+    an image with a border of one pixel, shifted by half a pixel: rounding them down gives the nearest pixel.
     """
 
     def strength_of(name: str) -> np.ndarray:
@@ -92,9 +92,9 @@ def _motion(operation: np.ndarray, strength: np.ndarray, height: int, width: int
     shift_x = np.trunc(150 / 331 * width * strength_of("TranslateX"))
     shift_y = np.trunc(150 / 331 * height * strength_of("TranslateY"))
     angle = np.radians(30 * strength_of("Rotate"))
-    # Measured from the middle, pixel (x, y) shows (cos x + (shear_x - sin) y + x0, (sin + shear_y) x + cos y + y0).
+    # Measured from the centre, pixel (x, y) shows (cos x + (shear_x - sin) y + x0, (sin + shear_y) x + cos y + y0).
     x, y = np.arange(width) - (width - 1) / 2, np.arange(height) - (height - 1) / 2
-    x0 = shear_x * height / 2 - shift_x + (width - 1) / 2 + 1.5  # from the middle to the corner, the frame and a half
+    x0 = shear_x * height / 2 - shift_x + (width - 1) / 2 + 1.5  # from the centre to the corner, the border and a half
     y0 = shear_y * width / 2 - shift_y + (height - 1) / 2 + 1.5
     a, b = np.outer(shear_x - np.sin(angle), y) + x0[:, None], np.outer(np.cos(angle), x)
     c, d = np.outer(np.cos(angle), y) + y0[:, None], np.outer(np.sin(angle) + shear_y, x)
@@ -102,7 +102,7 @@ def _motion(operation: np.ndarray, strength: np.ndarray, height: int, width: int
 
 
 def _shares(operation: np.ndarray, strength: np.ndarray, height: int, width: int) -> list[np.ndarray]:
-    """How much of the picture and how much of its degenerate (black, grey, blurred) is blended, (n, 1, 1, 1) each."""
+    """Return the shares of the image and of its degenerate (black, grey, blurred) in the blend, (n, 1, 1, 1) each."""
     return [_column(1 + 0.9 * strength, np.float32), _column(-0.9 * strength, np.float32)]
 
 
@@ -122,7 +122,7 @@ def _column(values: np.ndarray, dtype: type[np.generic]) -> np.ndarray:
     return values.astype(dtype).reshape(-1, 1, 1, 1)
 
 
-# The device's half: images (n, C, H, W), the arrays above as tensors -> images, of uint8 or of whole numbers in int16.
+# On the device: images (n, C, H, W), the arrays above as tensors -> images, of uint8 or of whole numbers in int16.
 
 
 def _keep(images: Tensor) -> Tensor:
@@ -130,16 +130,16 @@ def _keep(images: Tensor) -> Tensor:
 
 
 def _move(images: Tensor, a: Tensor, b: Tensor, c: Tensor, d: Tensor) -> Tensor:
-    """The nearest source pixel; sources outside are moved to the black frame."""
+    """Take the nearest source pixel; sources outside are moved to the black border."""
     height, width = images.shape[-2:]
     x = (a[:, :, None] + b[:, None, :]).clamp_(0, width + 1).floor_()
     y = (c[:, :, None] + d[:, None, :]).clamp_(0, height + 1).floor_()
-    source = y.mul_(width + 2).add_(x).int().long()  # straight to long is slower
+    source = y.mul_(width + 2).add_(x).int().long()  # directly to long is slower
     return pick(pad(images, (1, 1, 1, 1)), source)
 
 
 def _grey(values: Tensor) -> Tensor:
-    """Luminance in whole numbers, (n, 1, H, W), of pictures as float32."""
+    """Return the luminance in whole numbers, (n, 1, H, W), of images as float32."""
     if values.shape[1] == 1:
         return values
     red, green, blue = values.split(1, dim=1)
@@ -147,7 +147,7 @@ def _grey(values: Tensor) -> Tensor:
 
 
 def _truncate(values: Tensor) -> Tensor:
-    return values.clamp_(0, 255).short()  # straight to uint8 is slower
+    return values.clamp_(0, 255).short()  # directly to uint8 is slower
 
 
 def _brightness(images: Tensor, own: Tensor, other: Tensor) -> Tensor:
@@ -174,7 +174,7 @@ def _sharpness(images: Tensor, own: Tensor, other: Tensor) -> Tensor:
     inner = wide[..., 1:-1, 1:-1]
     three = wide[..., :-2, :] + wide[..., 1:-1, :] + wide[..., 2:, :]
     nine = three[..., :-2] + three[..., 1:-1] + three[..., 2:]
-    blurred = nine.add_(inner, alpha=4).float().div_(13).round_()  # weight 5 in the middle, 1 around it: no ties
+    blurred = nine.add_(inner, alpha=4).float().div_(13).round_()  # weight 5 at the centre, 1 around it: no ties
     middle = inner.float()
     inner.copy_(blurred.sub_(middle).mul_(other).add_(middle).clamp_(0, 255))  # the border keeps its values
     return wide
@@ -185,7 +185,7 @@ def _posterize(images: Tensor, kept: Tensor) -> Tensor:
 
 
 def _solarize(images: Tensor, threshold: Tensor) -> Tensor:
-    bright = torch.maximum(images, threshold) == images  # ten times as fast as >= with one threshold a sample
+    bright = torch.maximum(images, threshold) == images  # ten times as fast as >= with one threshold per sample
     return images ^ bright.view(torch.uint8).neg_()  # all bits set where bright, else none
 
 

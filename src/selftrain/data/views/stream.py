@@ -1,7 +1,7 @@
-"""Endless paired batches: the batch of a step is a pure function of the seed and the step.
+"""An endless stream of paired batches: the batches of a step are a pure function of the seed and the step.
 
-Knows nothing of how views are made or what a method does with them. Because a batch depends on its step alone, the
-position in the stream *is* the step: a run resumes exactly, with any number of loader workers.
+Knows nothing of how views are made or how a method uses them. Because a batch depends on its step alone, the position
+in the stream *is* the step: a run resumes exactly, with any number of loader workers.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from selftrain.batch import Labeled, Unlabeled, Views
 from selftrain.data.views.image_views import ViewMaker
 from selftrain.errors import UserError
 
-LABELED, UNLABELED, POOL = 1, 2, 3  # which random sequence of a seed is meant
+LABELED, UNLABELED, POOL = 1, 2, 3  # separate random sequences of one seed
 
 
 class Shuffle:
-    """Rows 0..n-1 in endless reshuffled passes, cut into batches; a batch may span the passes it needs."""
+    """Rows 0..n-1 in endless reshuffled passes, split into batches; a batch may span several passes."""
 
     def __init__(self, n: int, batch: int, seed: int, tag: int):
         self.n, self.batch, self.seed, self.tag = n, batch, seed, tag
@@ -80,7 +80,7 @@ class Stream(Dataset[tuple[Labeled, Unlabeled]]):
         return labeled, Unlabeled(torch.from_numpy(rows_u[mine_u]), **views_u)
 
     def pool(self, step: int, batch: int = 256) -> Iterator[Unlabeled]:
-        """A weak view of every unlabeled sample (of this rank's share of them), in order."""
+        """Yield a weak view of every unlabeled sample (of this rank's share of them), in order."""
         rng = np.random.default_rng([self.seed, POOL, 1 << 40, step, 0])
         rows = np.arange(len(self.unlabeled))
         for start in range(0, len(rows), batch):
@@ -94,8 +94,8 @@ class Stream(Dataset[tuple[Labeled, Unlabeled]]):
         return np.random.default_rng([self.seed, tag, 1 << 40, step])
 
 
-class _Excusing(Dataset[tuple[Labeled, Unlabeled] | UserError]):
-    """Hands over what the user can put right as a value: an error raised in a worker process loses its kind."""
+class _ErrorsAsValues(Dataset[tuple[Labeled, Unlabeled] | UserError]):
+    """Returns a ``UserError`` as a value: an exception raised in a worker process loses its type."""
 
     def __init__(self, stream: Stream):
         self.stream = stream
@@ -108,7 +108,7 @@ class _Excusing(Dataset[tuple[Labeled, Unlabeled] | UserError]):
 
 
 def _leave_signals_to_the_main_process(worker: int) -> None:
-    """Ctrl-C, a scheduler or ``timeout`` signal the whole group; the main process ends the run with a checkpoint."""
+    """Ignore signals: Ctrl-C, schedulers and ``timeout`` signal the whole group, but the main process ends the run."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
 
@@ -116,14 +116,14 @@ def _leave_signals_to_the_main_process(worker: int) -> None:
 def batches(
     stream: Stream, start: int, stop: int, *, workers: int = 0, pin: bool = False
 ) -> Iterator[tuple[Labeled, Unlabeled]]:
-    """The batches of steps start..stop-1 in order, prepared ahead by ``workers`` processes."""
+    """Yield the batches of steps start..stop-1 in order, prepared ahead by ``workers`` processes."""
     loader = DataLoader(
-        _Excusing(stream),
+        _ErrorsAsValues(stream),
         batch_size=None,
         sampler=range(start, stop),
         num_workers=workers,
         pin_memory=pin,
-        generator=torch.Generator(),  # else the loader draws from the global one, and a resumed run would differ
+        generator=torch.Generator(),  # else the loader uses the global generator, and a resumed run differs
         prefetch_factor=2 if workers else None,
         worker_init_fn=_leave_signals_to_the_main_process,
     )
