@@ -9,7 +9,8 @@ import pytest
 import typer
 
 from selftrain.cli.app import app, main
-from selftrain.cli.errors import Translator, translator_of
+from selftrain.cli.errors import SECTIONS, SETTINGS, Translator, translator_of
+from selftrain.config import settings
 from selftrain.console import Reporter
 from selftrain.errors import UserError
 
@@ -93,6 +94,11 @@ def test_every_option_of_every_command_is_translated() -> None:
             text = translated(name, f"`{parameter.name.rstrip('_')}`")
             known = [*parameter.opts, parameter.name.upper()]
             assert text in known, (name, parameter.name)
+
+
+def test_the_tables_agree_with_the_settings() -> None:
+    assert set(SECTIONS) == {*settings.SECTIONS, "method"}
+    assert set(SETTINGS.values()) <= set(settings.known_settings())
 
 
 def test_main_prints_the_translation_in_one_line(

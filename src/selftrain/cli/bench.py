@@ -1,4 +1,7 @@
-"""``selftrain bench``: run a table of methods, datasets and seeds, or repeat one line of it."""
+"""``selftrain bench``: run a table of methods, datasets and seeds, or repeat one line of it.
+
+Knows nothing of how a run is computed; it chooses cells and an executor, and writes the table.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""``selftrain cache``: list or delete cached features."""
+"""``selftrain cache``: list or delete cached features.
+
+Knows nothing of what features are; it asks the store.
+"""
 
 from __future__ import annotations
 

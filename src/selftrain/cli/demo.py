@@ -1,4 +1,7 @@
-"""``selftrain demo``: compare three methods on data that comes with the package."""
+"""``selftrain demo``: compare three methods on data that comes with the package.
+
+Knows nothing of how a demo is run; it passes two options on.
+"""
 
 from __future__ import annotations
 

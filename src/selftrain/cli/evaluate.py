@@ -1,4 +1,7 @@
-"""``selftrain evaluate``: measure a trained model on labeled images."""
+"""``selftrain evaluate``: measure a trained model on labeled images.
+
+Knows nothing of models and metrics: it asks a run and prints the answer.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""``selftrain list``: the methods, datasets, backbones, benches, figures and settings to choose from."""
+"""``selftrain list``: the methods, datasets, backbones, benches, figures and settings to choose from.
+
+Knows nothing of what there is to list.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""``selftrain predict``: label new images with a trained model."""
+"""``selftrain predict``: label new images with a trained model.
+
+Knows nothing of models: it checks the output file, asks a run for predictions and writes them.
+"""
 
 from __future__ import annotations
 

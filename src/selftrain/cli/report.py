@@ -1,4 +1,7 @@
-"""``selftrain report``: one HTML page about runs, or a figure of the paper drawn from them."""
+"""``selftrain report``: one HTML page about runs, or a figure of the paper drawn from them.
+
+Knows nothing of what a page or a figure shows.
+"""
 
 from __future__ import annotations
 

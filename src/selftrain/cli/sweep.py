@@ -1,4 +1,7 @@
-"""``selftrain sweep``: search for good settings on held-out labels."""
+"""``selftrain sweep``: search for good settings on held-out labels.
+
+Knows nothing of how settings are searched; it turns options into a ``Sweep`` and prints the result.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""``selftrain train``: from images and labels to a run folder."""
+"""``selftrain train``: from images and labels to a run folder.
+
+Knows nothing of training: it turns options into the arguments of one call.
+"""
 
 from __future__ import annotations
 
