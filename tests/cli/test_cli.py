@@ -227,9 +227,9 @@ def test_ctrl_c_keeps_the_features_extracted_so_far(
     words = ["train", data, "--labels-per-class", 2, "--regime", "frozen", "--size", 32, "--steps", 2, "--out"]
     assert run(monkeypatch, *words, tmp_path / "run") == 130
     said = capsys.readouterr().err
-    assert "stopped while extracting features; what is done is kept" in said.replace("\n", " ")
+    assert "stopped while extracting features; finished pieces are kept" in said.replace("\n", " ")
     assert run(monkeypatch, *words, tmp_path / "run") == 0
-    assert "pieces are in" in capsys.readouterr().err.replace("\n", " ")
+    assert "pieces are already in" in capsys.readouterr().err.replace("\n", " ")
 
 
 def test_train_warns_of_a_label_that_may_be_misspelled(
