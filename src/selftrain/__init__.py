@@ -4,34 +4,39 @@
 >>> run = selftrain.train("photos/", labels="labels.csv", method="dst(fixmatch)")  # doctest: +SKIP
 >>> run.predict("new/").save("predictions.csv")  # doctest: +SKIP
 
-Public are the names below, and the modules ``selftrain.methods``, ``selftrain.nn`` and ``selftrain.batch`` for a
-training loop of your own. Everything else may change from one version to the next.
+Public are the names in ``__all__`` and, for a training loop of your own, the modules in ``PUBLIC_MODULES``. Everything
+else is private and may change from one version to the next.
 """
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from selftrain.version import __version__
 
 if TYPE_CHECKING:
-    from selftrain.api import Run, train
+    from selftrain.api import Run, keep_freed_memory, pseudo_label_measures, train, write_report
     from selftrain.errors import UserError
 
-__all__ = ["Run", "UserError", "__version__", "train"]
+__all__ = [
+    "Run",
+    "UserError",
+    "__version__",
+    "keep_freed_memory",
+    "pseudo_label_measures",
+    "train",
+    "write_report",
+]
+
+PUBLIC_MODULES = ("selftrain", "selftrain.batch", "selftrain.methods", "selftrain.nn")
 
 
 def __getattr__(name: str) -> Any:
     # torch takes seconds to import; only those who need it pay for it.
-    if name in ("Run", "train"):
-        from selftrain import api
-
-        return getattr(api, name)
-    if name == "UserError":
-        from selftrain.errors import UserError
-
-        return UserError
-    raise AttributeError(f"module 'selftrain' has no attribute {name!r}")
+    if name not in __all__:
+        raise AttributeError(f"module 'selftrain' has no attribute {name!r}")
+    return getattr(import_module("selftrain.errors" if name == "UserError" else "selftrain.api"), name)
 
 
 def __dir__() -> list[str]:

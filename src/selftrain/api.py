@@ -1,4 +1,4 @@
-"""The public functions: ``selftrain.train`` and ``selftrain.Run``.
+"""The public names of ``selftrain`` that need torch.
 
 Knows nothing of how a run is made or read; it joins runs with reports, which read run folders.
 """
@@ -8,11 +8,16 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
-from typing import ParamSpec
+from typing import Any, ParamSpec
 
+from selftrain.engine.allocator import keep_freed_memory
+from selftrain.engine.metrics import pseudo_label_measures
 from selftrain.report import write_report
-from selftrain.runs import trainer
+from selftrain.runs import bias, trainer
+from selftrain.runs.layout import CrossValidated, Reference
 from selftrain.runs.run import Run as RunFolder
+
+__all__ = ["Run", "keep_freed_memory", "pseudo_label_measures", "train", "write_report"]
 
 P = ParamSpec("P")
 
@@ -31,6 +36,20 @@ class Run(RunFolder):
             First train on the same labels alone, so that the page can say what self-training changed. Done once.
         """
         return write_report([self.folder], out, reference=reference, reporter=self.reporter)
+
+    def decompose(self, *, data: Any = None, test: Any = None) -> Reference:
+        """Return data bias and training bias of every class; train on the same labels alone first, if needed.
+
+        ``data`` and ``test`` are the arrays of a run that was trained on arrays.
+        """
+        return bias.decompose(self.folder, self.reporter, data=data, test=test)
+
+    def cross_validate(self, folds: int, *, data: Any = None) -> CrossValidated:
+        """Estimate the accuracy by training ``folds`` more runs, each with another part of the labels held out.
+
+        ``data`` are the arrays of a run that was trained on arrays.
+        """
+        return bias.cross_validate(self.folder, self.reporter, folds=folds, data=data)
 
 
 def _with_reports(train: Callable[P, RunFolder]) -> Callable[P, Run]:

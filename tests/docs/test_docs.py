@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
 import typer
 
+import selftrain
 from selftrain.cli.app import app
 from selftrain.cli.listing import setting_row
 from selftrain.config.options import field_types, spell
@@ -92,3 +95,25 @@ def test_every_option_of_dst_is_explained() -> None:
     for preset, column in (("paper", 1), ("released", 2)):
         for name, value in PRESETS[preset].items():
             assert found[name][column] == spell(value), (name, preset)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_code_uses_public_names_only(page: Path) -> None:
+    for block in blocks(page, "python"):
+        for node in ast.walk(ast.parse(block)):
+            names = {alias.name for alias in node.names} if isinstance(node, (ast.Import, ast.ImportFrom)) else set()
+            if isinstance(node, ast.Import):
+                assert {name for name in names if name.startswith("selftrain")} <= set(selftrain.PUBLIC_MODULES)
+            elif isinstance(node, ast.ImportFrom) and str(node.module).startswith("selftrain"):
+                assert node.module in selftrain.PUBLIC_MODULES
+                assert all(hasattr(import_module(node.module), name) for name in names), names
+            elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "selftrain":
+                assert node.attr in selftrain.__all__
+
+
+def test_the_public_names_are_there() -> None:
+    assert dir(selftrain) == sorted(selftrain.__all__)
+    for name in selftrain.__all__:
+        assert getattr(selftrain, name) is not None
+    for module in selftrain.PUBLIC_MODULES:
+        import_module(module)

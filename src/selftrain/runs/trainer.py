@@ -58,21 +58,17 @@ def train(
     data
         A folder in one of the three layouts, the name of a dataset, ``hf:`` and a name on Hugging Face, a pattern of
         tar files, or a pair of arrays ``(x, y)`` where ``y == -1`` means unlabeled.
-    labels, test, unlabeled, labels_per_class, root, size
-        A CSV file ``path,label``; a folder of test images, or arrays ``(x, y)``; more unlabeled images, as a folder or
-        tar files; how many labels to keep per class, the others are hidden; the folder that holds named datasets; the
-        side in pixels of the images that the network sees.
-    method, backbone, regime, steps, seed
-        As ``selftrain train --help`` explains. A method is a string, which takes its defaults from the regime, or an
-        object such as ``DST(FixMatch(tau=0.7))``, perhaps of a class of your own, which is taken as it is.
+    labels, test, unlabeled, backbone, regime, labels_per_class, steps, seed, size, root
+        As ``selftrain train --help`` explains. ``test`` may also be a pair of arrays.
+    method
+        A string, which takes its defaults from the regime, or an object such as ``DST(FixMatch(tau=0.7))``, perhaps of
+        a class of your own, which is taken as it is.
     settings
         Any other setting by its dotted name, ``{"optim.lr": 0.01, "method.base.tau": 0.9}``.
     config
         The ``config.yaml`` of an earlier run, to repeat it; other arguments take precedence over it.
-    out, resume
-        The run folder; whether to resume the run in it.
-    strict, quiet
-        Stop at an unreadable image instead of leaving it out; print nothing.
+    out, resume, strict, quiet
+        The run folder; resume the run in it; stop at an unreadable image instead of leaving it out; print nothing.
     watch
         Called with the row of metrics of each evaluation, those from before a resume first. An exception ends the run.
     reporter
