@@ -1,4 +1,4 @@
-"""Every dataset by name, from small files in the very format that its authors published."""
+"""Every dataset by name, from small files in its published format."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import pickle
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,7 @@ __all__ = ["server"]  # a fixture
 CLASSES, TRAIN, TEST = 3, 5, 2  # of each class, where the format does not say otherwise
 
 
-def picture(path: Path, colour: int = 0) -> None:
+def image(path: Path, colour: int = 0) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     Image.new("RGB", (12, 10), (colour, 0, 255 - colour)).save(path)
 
@@ -53,10 +54,27 @@ def pixels(n: int, *shape: int, seed: int = 0) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, 256, (n, *shape), dtype=np.uint8)
 
 
+class Patches:
+    """Changes of torchvision and of the table that the small files need, recorded to be applied per test."""
+
+    def __init__(self) -> None:
+        self.calls: list[tuple[str, Any, str, Any]] = []
+
+    def setattr(self, owner: Any, name: str, value: Any) -> None:
+        self.calls.append(("setattr", owner, name, value))
+
+    def setitem(self, table: Any, name: str, value: Any) -> None:
+        self.calls.append(("setitem", table, name, value))
+
+    def apply(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        for kind, *arguments in self.calls:
+            getattr(monkeypatch, kind)(*arguments)
+
+
 # --- the formats ------------------------------------------------------------------------------------------------------
 
 
-def cifar(root: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> dict[str, Any]:
+def cifar(root: Path, patches: Patches, name: str) -> dict[str, Any]:
     """Pickled batches; torchvision's checksums of them are set to those of ours."""
     import torchvision.datasets
 
@@ -64,7 +82,7 @@ def cifar(root: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> dict[str, A
     folder = root / cls.base_folder
     folder.mkdir(parents=True)
     key = "labels" if name == "CIFAR10" else "fine_labels"
-    expected = {}
+    expected: dict[str, Any] = {}
     for attribute in ("train_list", "test_list"):
         listed = []
         for seed, (file, _) in enumerate(getattr(cls, attribute)):
@@ -72,23 +90,23 @@ def cifar(root: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> dict[str, A
             (folder / file).write_bytes(pickle.dumps({"data": content, key: [0, 1, 2] * 2, "filenames": []}))
             listed.append([file, md5(folder / file)])
             expected.setdefault(attribute, content.reshape(-1, 3, 32, 32)[0])
-        monkeypatch.setattr(cls, attribute, listed)
+        patches.setattr(cls, attribute, listed)
     meta = folder / cls.meta["filename"]
     meta.write_bytes(pickle.dumps({cls.meta["key"]: ["cat", "dog", "eel"]}))
-    monkeypatch.setattr(cls, "meta", {**cls.meta, "md5": md5(meta)})
+    patches.setattr(cls, "meta", {**cls.meta, "md5": md5(meta)})
     return {"classes": ("cat", "dog", "eel"), "first": expected["train_list"], "pool": 6 * len(cls.train_list)}
 
 
-def cifar10(root: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    return cifar(root, monkeypatch, "CIFAR10")
+def cifar10(root: Path, patches: Patches) -> dict[str, Any]:
+    return cifar(root, patches, "CIFAR10")
 
 
-def cifar100(root: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    return cifar(root, monkeypatch, "CIFAR100")
+def cifar100(root: Path, patches: Patches) -> dict[str, Any]:
+    return cifar(root, patches, "CIFAR100")
 
 
-def svhn(root: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Matlab files with (row, column, channel, picture) and the label 10 for a nought."""
+def svhn(root: Path, patches: Patches) -> dict[str, Any]:
+    """Matlab files with (row, column, channel, image) and the label 10 for a zero."""
     import torchvision.datasets
 
     spec = DATASETS["svhn"]
@@ -100,14 +118,14 @@ def svhn(root: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         checksum = md5(root / file.name)
         listed[("train", "test")[seed]] = [file.url, file.name, checksum]
         files.append(replace(file, checksum=f"md5:{checksum}"))
-    monkeypatch.setattr(torchvision.datasets.SVHN, "split_list", listed)
-    monkeypatch.setitem(DATASETS, "svhn", replace(spec, files=tuple(files)))
+    patches.setattr(torchvision.datasets.SVHN, "split_list", listed)
+    patches.setitem(DATASETS, "svhn", replace(spec, files=tuple(files)))
     first = pixels(20, 32, 32, 3)[0].transpose(2, 0, 1)
     return {"classes": tuple("0123456789"), "first": first, "pool": 20, "test": 20, "label": 1}
 
 
-def stl10(root: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """One byte a value, channel by channel and column by column; labels from 1."""
+def stl10(root: Path, patches: Patches) -> dict[str, Any]:
+    """One byte per value, channel by channel and column by column; labels from 1."""
     folder = root / "stl10_binary"
     folder.mkdir()
     for part, n in (("train", 6), ("test", 3), ("unlabeled", 8)):
@@ -120,29 +138,29 @@ def stl10(root: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def caltech101(root: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """A folder a class, one of them background with a stray file in it."""
+def caltech101(root: Path, patches: Patches) -> dict[str, Any]:
+    """One folder per class, one of them background with a stray file in it."""
     folder = root / "caltech101/101_ObjectCategories"
     for name, n in (("BACKGROUND_Google", 33), ("camera", 32), ("yin_yang", 31)):
         for i in range(1, n + 1):
-            picture(folder / name / f"image_{i:04d}.jpg")
+            image(folder / name / f"image_{i:04d}.jpg")
     text(folder / "BACKGROUND_Google/tmp", "not an image")
     return {"classes": ("BACKGROUND_Google", "camera", "yin_yang"), "pool": 90, "test": 6, "label": 0}
 
 
-def food101(root: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def food101(root: Path, patches: Patches) -> dict[str, Any]:
     folder = root / "food-101"
     lists: dict[str, dict[str, list[str]]] = {"train": {}, "test": {}}
     for k, name in enumerate(("waffles", "apple_pie", "sushi")):  # not in alphabetical order there either
         for i in range(TRAIN + TEST):
-            picture(folder / f"images/{name}/{100 * k + i}.jpg")
+            image(folder / f"images/{name}/{100 * k + i}.jpg")
             lists["train" if i < TRAIN else "test"].setdefault(name, []).append(f"{name}/{100 * k + i}")
     for part, content in lists.items():
         text(folder / f"meta/{part}.json", json.dumps(content))
     return {"classes": ("apple_pie", "sushi", "waffles"), "names": "apple_pie/100.jpg", "label": 0}
 
 
-def cub200(root: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def cub200(root: Path, patches: Patches) -> dict[str, Any]:
     folder = root / "CUB_200_2011"
     rows: dict[str, list[str]] = {"images": [], "image_class_labels": [], "train_test_split": [], "classes": []}
     number = 0
@@ -150,7 +168,7 @@ def cub200(root: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         rows["classes"].append(f"{k} {name}")
         for i in range(TRAIN + TEST):
             number += 1
-            picture(folder / f"images/{name}/{name[4:]}_{i:04d}_{number}.jpg")
+            image(folder / f"images/{name}/{name[4:]}_{i:04d}_{number}.jpg")
             rows["images"].append(f"{number} {name}/{name[4:]}_{i:04d}_{number}.jpg")
             rows["image_class_labels"].append(f"{number} {k}")
             rows["train_test_split"].append(f"{number} {int(i < TRAIN)}")
@@ -161,7 +179,7 @@ def cub200(root: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def cars(root: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def cars(root: Path, patches: Patches) -> dict[str, Any]:
     folder = root / "stanford_cars"
     (folder / "devkit").mkdir(parents=True)
     names = np.array(["AM General Hummer SUV 2000", "Acura RL Sedan 2012", "Audi S4 Sedan 2012"], object)
@@ -174,12 +192,12 @@ def cars(root: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         rows = np.zeros((1, CLASSES * n), kind)
         for i in range(CLASSES * n):
             rows[0, i] = (1, i % CLASSES + 1, f"{i + 1:05d}.jpg")
-            picture(folder / f"cars_{part}/{i + 1:05d}.jpg")
+            image(folder / f"cars_{part}/{i + 1:05d}.jpg")
         savemat(folder / file, {"annotations": rows})
     return {"classes": tuple(names), "names": "cars_train/00001.jpg"}
 
 
-def aircraft(root: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def aircraft(root: Path, patches: Patches) -> dict[str, Any]:
     folder = root / "fgvc-aircraft-2013b/data"
     names = ("707-320", "727-200", "Eurofighter Typhoon")
     text(folder / "variants.txt", *names)
@@ -189,26 +207,26 @@ def aircraft(root: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         for name in names:
             for _ in range(n):
                 number += 1
-                picture(folder / f"images/{number:07d}.jpg")
+                image(folder / f"images/{number:07d}.jpg")
                 lines.append(f"{number:07d} {name}")
         text(folder / f"images_variant_{part}.txt", *lines)
     return {"classes": names, "names": "0000001.jpg"}
 
 
-def pets(root: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def pets(root: Path, patches: Patches) -> dict[str, Any]:
     folder = root / "oxford-iiit-pet"
     for part, numbers in (("trainval", range(TRAIN)), ("test", range(TRAIN, TRAIN + TEST))):
         lines = []
         for k, name in enumerate(("Abyssinian", "american_bulldog", "Bengal"), start=1):
             for i in numbers:
-                picture(folder / f"images/{name}_{i}.jpg")
+                image(folder / f"images/{name}_{i}.jpg")
                 lines.append(f"{name}_{i} {k} 1 {k}")
         text(folder / f"annotations/{part}.txt", *lines)
     text(folder / "images/._Abyssinian_0.jpg", "a Macintosh was here")
     return {"classes": ("Abyssinian", "American Bulldog", "Bengal"), "names": "Abyssinian_0.jpg"}
 
 
-def flowers102(root: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def flowers102(root: Path, patches: Patches) -> dict[str, Any]:
     """Labels of 1 to 102 for all images, and three lists of their numbers."""
     import torchvision.datasets
 
@@ -216,7 +234,7 @@ def flowers102(root: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     labels = np.repeat(np.arange(1, 103), 3)
     numbers = np.arange(1, len(labels) + 1).reshape(102, 3)
     for number in numbers.ravel():
-        picture(folder / f"jpg/image_{number:05d}.jpg")
+        image(folder / f"jpg/image_{number:05d}.jpg")
     savemat(folder / "imagelabels.mat", {"labels": labels[None].astype(np.uint8)})
     parts = {name: numbers[:, i][None] for i, name in enumerate(("trnid", "valid", "tstid"))}
     savemat(folder / "setid.mat", {name: part.astype(np.uint16) for name, part in parts.items()})
@@ -228,18 +246,18 @@ def flowers102(root: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         for key, (name, _) in known.items():
             if name == file.name and path.exists():
                 known[key] = (name, md5(path))
-    monkeypatch.setattr(torchvision.datasets.Flowers102, "_file_dict", known)
-    monkeypatch.setitem(DATASETS, "flowers102", replace(spec, files=tuple(files)))
+    patches.setattr(torchvision.datasets.Flowers102, "_file_dict", known)
+    patches.setitem(DATASETS, "flowers102", replace(spec, files=tuple(files)))
     assert isinstance(spec.read, TorchVision)
     return {"classes": spec.read.classes, "names": "image_00001.jpg", "pool": 204, "test": 102}
 
 
-def dtd(root: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+def dtd(root: Path, patches: Patches) -> dict[str, Any]:
     folder = root / "dtd/dtd"
     lists: dict[str, list[str]] = {"train1": [], "val1": [], "test1": [], "train2": []}
     for name in ("banded", "blotchy", "zigzagged"):
         for i in range(TRAIN + TEST):
-            picture(folder / f"images/{name}/{name}_{i:04d}.jpg")
+            image(folder / f"images/{name}/{name}_{i:04d}.jpg")
             part = "test1" if i >= TRAIN else "val1" if i >= 3 else "train1"
             lists[part].append(f"{name}/{name}_{i:04d}.jpg")
     for part, lines in lists.items():
@@ -247,12 +265,12 @@ def dtd(root: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return {"classes": ("banded", "blotchy", "zigzagged"), "names": "banded/banded_0000.jpg"}
 
 
-def sun397(root: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """Folders by first letter, some classes with a folder more; two of ten pairs of lists."""
+def sun397(root: Path, patches: Patches) -> dict[str, Any]:
+    """Folders by first letter, some classes with one more level; one of ten pairs of lists."""
     lists: dict[str, list[str]] = {"Training_01": [], "Testing_01": []}
     for name in ("a/abbey", "b/bakery/shop", "z/zoo"):
         for i in range(TRAIN + TEST + 1):
-            picture(root / f"SUN397/{name}/sun_a{i}.jpg")
+            image(root / f"SUN397/{name}/sun_a{i}.jpg")
             if i < TRAIN + TEST:
                 lists["Training_01" if i < TRAIN else "Testing_01"].append(f"/{name}/sun_a{i}.jpg")
     for part, lines in lists.items():
@@ -260,7 +278,7 @@ def sun397(root: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     return {"classes": ("abbey", "bakery/shop", "zoo"), "names": "a/abbey/sun_a0.jpg"}
 
 
-FORMATS: dict[str, Callable[[Path, pytest.MonkeyPatch], dict[str, Any]]] = {
+FORMATS: dict[str, Callable[[Path, Patches], dict[str, Any]]] = {
     make.__name__: make
     for make in (
         cifar10, cifar100, svhn, stl10, caltech101, food101, cub200, cars, aircraft, pets, flowers102, dtd, sun397,
@@ -268,12 +286,36 @@ FORMATS: dict[str, Callable[[Path, pytest.MonkeyPatch], dict[str, Any]]] = {
 }  # fmt: skip
 
 
-def made(name: str, root: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
-    """The files of a small dataset, and a table that expects no more classes than it has."""
-    root.mkdir(exist_ok=True)
-    expected = FORMATS[name](root, monkeypatch)
-    monkeypatch.setitem(DATASETS, name, replace(DATASETS[name], classes=len(expected["classes"])))
-    return expected
+Build = Callable[[str], tuple[Path, Patches, dict[str, Any]]]
+Make = Callable[..., tuple[Path, dict[str, Any]]]
+
+
+@pytest.fixture(scope="session")
+def build(tmp_path_factory: pytest.TempPathFactory) -> Build:
+    """Write the files of a small dataset, once per session. No test may change them."""
+
+    @cache
+    def build(name: str) -> tuple[Path, Patches, dict[str, Any]]:
+        root, patches = tmp_path_factory.mktemp(name), Patches()
+        expected = FORMATS[name](root, patches)
+        return root, patches, expected
+
+    return build
+
+
+@pytest.fixture
+def make(build: Build, monkeypatch: pytest.MonkeyPatch) -> Make:
+    """Return the root of a small dataset, or of a copy at ``copy_to``; the table expects the classes that it has."""
+
+    def make(name: str, copy_to: Path | None = None) -> tuple[Path, dict[str, Any]]:
+        root, patches, expected = build(name)
+        patches.apply(monkeypatch)
+        monkeypatch.setitem(DATASETS, name, replace(DATASETS[name], classes=len(expected["classes"])))
+        if copy_to is not None:
+            root = Path(shutil.copytree(root, copy_to, dirs_exist_ok=True))
+        return root, expected
+
+    return make
 
 
 def test_every_dataset_of_the_paper_has_a_format_here() -> None:
@@ -281,10 +323,10 @@ def test_every_dataset_of_the_paper_has_a_format_here() -> None:
 
 
 @pytest.mark.parametrize("name", FORMATS)
-def test_a_dataset_by_name(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dataset_by_name(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Make) -> None:
     monkeypatch.setattr(datasets, "make_ready", _no_download)
-    expected = made(name, tmp_path / "here", monkeypatch)
-    corpus = Source.parse(name, root=tmp_path / "here").corpus()
+    root, expected = make(name)
+    corpus = Source.parse(name, root=root).corpus()
     assert corpus.name == name
     assert corpus.classes == expected["classes"]
     assert corpus.is_benchmark
@@ -310,17 +352,17 @@ def test_a_dataset_by_name(name: str, tmp_path: Path, monkeypatch: pytest.Monkey
             assert corpus.images.names[0] == expected["names"]
 
     # The same split on another machine: elsewhere on disk, in whatever order files are listed there.
-    shutil.copytree(tmp_path / "here", tmp_path / "there")
+    make(name, copy_to=tmp_path / "there")
     there = Source.parse(name, root=tmp_path / "there").corpus()
     assert make_split(there, labels_per_class=1).hash == make_split(corpus, labels_per_class=1).hash
 
 
 def _no_download(files: object, root: Path, what: str, reporter: Reporter) -> None:
-    """The files are there, but for the archives that they would have come in."""
+    """The unpacked files exist, but not the archives that contain them."""
 
 
-def test_the_unlabeled_part_of_stl10(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made("stl10", tmp_path, monkeypatch)
+def test_the_unlabeled_part_of_stl10(tmp_path: Path, make: Make) -> None:
+    make("stl10", copy_to=tmp_path)
     corpus = Source.parse("stl10", root=tmp_path).corpus()
     assert corpus.labels.tolist() == [1, 0, 2, 1, 0, 2] + [-1] * 8
     assert corpus.truth[6:].tolist() == [-1] * 8
@@ -335,11 +377,11 @@ def test_the_unlabeled_part_of_stl10(tmp_path: Path, monkeypatch: pytest.MonkeyP
         StlBinary("stl10_binary")(tmp_path)
 
 
-def test_the_rule_of_caltech101(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made("caltech101", tmp_path, monkeypatch)
-    corpus = Source.parse("caltech101", root=tmp_path).corpus()
+def test_the_rule_of_caltech101(make: Make) -> None:
+    root, _ = make("caltech101")
+    corpus = Source.parse("caltech101", root=root).corpus()
     assert np.bincount(corpus.labels).tolist() == [30, 30, 30]
-    # Fixed once and for all: these very images are for testing.
+    # The rule never changes: exactly these images are for testing.
     assert corpus.test is not None
     assert [name for name in corpus.test.names if name.startswith("yin")] == ["yin_yang/image_0021.jpg"]
 
@@ -355,9 +397,9 @@ def error_of(name: str, root: Path) -> str:
 
 
 @pytest.mark.parametrize("name", [name for name in FORMATS if name not in ("svhn", "stl10", "cifar10", "cifar100")])
-def test_images_that_are_missing(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_images_that_are_missing(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Make) -> None:
     monkeypatch.setattr(datasets, "make_ready", _no_download)
-    made(name, tmp_path, monkeypatch)
+    make(name, copy_to=tmp_path)
     corpus = Source.parse(name, root=tmp_path).corpus()
     assert isinstance(corpus.images, FileImages)
     if name == "caltech101":  # which has no lists; a class that is missing is noticed
@@ -369,8 +411,8 @@ def test_images_that_are_missing(name: str, tmp_path: Path, monkeypatch: pytest.
     assert f"1 of {total} images are missing, e.g. {corpus.images.names[1]}" in error_of(name, tmp_path)
 
 
-def test_a_batch_that_changed_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made("cifar10", tmp_path, monkeypatch)
+def test_a_batch_that_changed_on_disk(tmp_path: Path, make: Make) -> None:
+    make("cifar10", copy_to=tmp_path)
     with (tmp_path / "cifar-10-batches-py/data_batch_2").open("ab") as file:
         file.write(b"x")
     message = error_of("cifar10", tmp_path)
@@ -378,13 +420,13 @@ def test_a_batch_that_changed_on_disk(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "run again to download it again" in message
 
 
-def test_lists_that_are_broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    made("cub200", tmp_path, monkeypatch)
+def test_lists_that_are_broken(tmp_path: Path, make: Make) -> None:
+    make("cub200", copy_to=tmp_path)
     text(tmp_path / "CUB_200_2011/images.txt", "1 a.jpg", "2")
     assert "the lists of this dataset cannot be read" in error_of("cub200", tmp_path)
     (tmp_path / "CUB_200_2011/images.txt").unlink()
     assert "images.txt" in error_of("cub200", tmp_path)
-    made("food101", tmp_path, monkeypatch)
+    make("food101", copy_to=tmp_path)
     (tmp_path / "food-101/meta/test.json").write_text("{", encoding="utf-8")
     assert "the files of Food101 cannot be read" in error_of("food101", tmp_path)
 
@@ -410,12 +452,12 @@ def test_no_network_and_no_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     )
 
 
-def test_an_archive_put_there_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The whole way without a network: archive, checksum, unpacked, read, split."""
-    made("dtd", tmp_path / "made", monkeypatch)
+def test_an_archive_saved_by_hand(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Make) -> None:
+    """The complete path without a network: an archive is verified, unpacked, read and split."""
+    made, _ = make("dtd")
     root = tmp_path / "root"
     (root / "dtd").mkdir(parents=True)
-    archive = Path(shutil.make_archive(str(root / "dtd/dtd-r1.0.1"), "gztar", tmp_path / "made/dtd", "dtd"))
+    archive = Path(shutil.make_archive(str(root / "dtd/dtd-r1.0.1"), "gztar", made / "dtd", "dtd"))
     spec = DATASETS["dtd"]
     file = replace(spec.files[0], url="http://127.0.0.1:9/dtd-r1.0.1.tar.gz")
     monkeypatch.setitem(DATASETS, "dtd", replace(spec, files=(file,)))
@@ -427,16 +469,18 @@ def test_an_archive_put_there_by_hand(tmp_path: Path, monkeypatch: pytest.Monkey
     assert archive.exists()
 
 
-def test_from_the_network_to_results(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: Server) -> None:
-    """Two datasets, fetched from a server that breaks off at first, trained on, each with its own metric."""
+def test_from_the_network_to_results(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: Server, make: Make
+) -> None:
+    """Two datasets, downloaded from a server that breaks off at first, are trained on, each with its own metric."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "root").mkdir()
     for name, folder, metric in (("pets", "oxford-iiit-pet", "mean_per_class"), ("cifar10", "", "accuracy")):
-        made(name, tmp_path / name, monkeypatch)
+        made, _ = make(name)
         spec, files = DATASETS[name], []
         for file in spec.files:
             stem = str(tmp_path / file.name.removesuffix(".tar.gz"))
-            archive = Path(shutil.make_archive(stem, "gztar", tmp_path / name / folder, Path(file.gives[0]).name))
+            archive = Path(shutil.make_archive(stem, "gztar", made / folder, Path(file.gives[0]).name))
             server.files[f"/{file.name}"] = archive.read_bytes()
             size, url = archive.stat().st_size, f"{server.url}/{file.name}"
             files.append(replace(file, url=url, checksum=f"md5:{md5(archive)}", bytes=size))
@@ -462,15 +506,15 @@ def test_from_the_network_to_results(tmp_path: Path, monkeypatch: pytest.MonkeyP
 # --- names ------------------------------------------------------------------------------------------------------------
 
 
-def test_a_folder_with_a_datasets_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A folder of the user's comes first if it has a layout; what a download left does not hide the dataset."""
-    made("dtd", tmp_path, monkeypatch)
+def test_a_folder_with_a_datasets_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, make: Make) -> None:
+    """A folder comes first if it is in one of the layouts; the files of a download do not hide the dataset."""
+    make("dtd", copy_to=tmp_path)
     monkeypatch.chdir(tmp_path)
     assert Source.parse("dtd").spec == DATASETS["dtd"]
     assert Source.parse("dtd").absolute() == "dtd"
     assert Source.parse("dtd", root=tmp_path).corpus().classes == ("banded", "blotchy", "zigzagged")
     for name in ("train/a/1.png", "train/b/1.png"):
-        picture(tmp_path / "dtd" / name)
+        image(tmp_path / "dtd" / name)
     assert Source.parse("dtd").kind == "folder"
     assert Source.parse("dtd").absolute() == str(tmp_path / "dtd")
     assert Source.parse("dtd").corpus().classes == ("a", "b")
