@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -91,9 +91,10 @@ def torchvision(name: str, image: Tensor, v: float) -> Tensor:
     """One operation of ``torchvision.transforms.v2.RandAugment`` with magnitude ``v``, retyped."""
 
     def affine(translate: tuple[int, int] = (0, 0), shear: tuple[float, float] = (0, 0), **keywords: Any) -> Tensor:
-        return F.affine(image, angle=0.0, translate=list(translate), scale=1.0, shear=list(shear), **keywords)
+        moved: Tensor = F.affine(image, angle=0.0, translate=list(translate), scale=1.0, shear=list(shear), **keywords)
+        return moved
 
-    operations = {
+    operations: dict[str, Callable[[], Tensor]] = {
         "Identity": lambda: image,
         "ShearX": lambda: affine(shear=(math.degrees(math.atan(v)), 0), center=[0, 0]),
         "ShearY": lambda: affine(shear=(0, math.degrees(math.atan(v))), center=[0, 0]),
@@ -302,7 +303,7 @@ def test_cutout_area_and_clipping() -> None:
     images = torch.zeros(500, 3, 20, 32, dtype=torch.uint8)
     cutout = Cutout(side=0.5, fill=200)
     painted = cutout.apply(images, cutout.draw(500, np.random.default_rng(0)))
-    assert set(painted.unique().tolist()) == {0, 200}
+    assert set(torch.unique(painted).tolist()) == {0, 200}
     areas = (painted[:, 0] == 200).flatten(1).sum(1)
     assert areas.max() == 10 * 10  # inside the picture
     assert areas.min() >= 5 * 5  # the centre is a pixel of the picture
@@ -350,7 +351,8 @@ def test_resized_crop_is_distributed_as_torchvisions(size: tuple[int, int]) -> N
     def measures(box: np.ndarray) -> np.ndarray:
         w, h = box[:, 2] - box[:, 0], box[:, 3] - box[:, 1]
         quantities = np.stack([w * h / (width * height), w / h, box[:, 0] / width, box[:, 1] / height])
-        return np.quantile(quantities, [0.1, 0.3, 0.5, 0.7, 0.9], axis=1)
+        quantiles: np.ndarray = np.quantile(quantities, [0.1, 0.3, 0.5, 0.7, 0.9], axis=1)
+        return quantiles
 
     assert np.abs(measures(ours) - measures(theirs)).max() < 0.04
 

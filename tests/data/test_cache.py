@@ -33,7 +33,7 @@ SHAPE = (50, 3, 4)
 
 def value(start: int, stop: int) -> np.ndarray:
     rows = np.arange(start, stop, dtype=np.float32)[:, None, None]
-    return np.sin(rows + np.arange(12).reshape(3, 4)).astype(np.float32)
+    return np.asarray(np.sin(rows + np.arange(12).reshape(3, 4)), np.float32)
 
 
 class Counter:

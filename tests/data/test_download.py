@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import shutil
 import tarfile
 import threading
 import zipfile
@@ -229,5 +230,5 @@ def test_where_nothing_can_be_put(server: Server, tmp_path: Path, monkeypatch: p
     file = remote(server, "a.mat", NOISE, "a.mat")
     (tmp_path / "file").write_text("x")
     assert "things cannot be saved there" in error_of(lambda: ready(file, tmp_path / "file"))
-    monkeypatch.setattr(download.shutil, "disk_usage", lambda _: type("Usage", (), {"free": 1000})())
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: type("Usage", (), {"free": 1000})())
     assert "needs about 1 MB" in error_of(lambda: ready(file, tmp_path))

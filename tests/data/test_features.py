@@ -15,6 +15,7 @@ from selftrain.data.features.extract import view_names
 from selftrain.data.features.rows import FeatureRows
 from selftrain.data.features.views import FeatureSpaceViews, FeatureViews, VectorFile
 from selftrain.data.images import ArrayImages, FileImages, fingerprint
+from selftrain.data.views.image_views import ViewMaker
 from selftrain.data.views.stream import Stream
 from selftrain.errors import UserError
 from tests.folders import layout_2
@@ -66,7 +67,7 @@ def test_two_ranks_share_the_batch_of_one(kind: str) -> None:
     def stream(**ranks: int) -> Stream:
         if kind == "cached":
             features = np.random.default_rng(0).normal(size=(20, len(NAMES), 5)).astype(np.float16)
-            views = FeatureViews(features, NAMES, np.arange(20))
+            views: ViewMaker = FeatureViews(features, NAMES, np.arange(20))
         else:
             values = np.random.default_rng(0).normal(size=(20, 5))
             views = FeatureSpaceViews(values, np.arange(20), noise=0.1, dropout=0.2, mixup=0.3)

@@ -65,7 +65,7 @@ def colours(images: Images) -> list[int]:
     return [np.asarray(images.load(i))[0, 0, 0].item() for i in range(len(images))]
 
 
-def error_of(pattern: str, labels: Path | None = None, **options: Any) -> str:
+def error_of(pattern: str, labels: str | None = None, **options: Any) -> str:
     with pytest.raises(UserError) as caught:
         Source.parse(pattern, labels=labels).corpus(**options)
     assert "\n" not in str(caught.value)
@@ -162,7 +162,12 @@ def test_the_index_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     Source.parse(pattern).prepare(reporter=Reporter(quiet=True))
     made: list[str] = []
     index = shards._index
-    monkeypatch.setattr(shards, "_index", lambda path: made.append(Path(path).name) or index(path))
+
+    def counted(path: str) -> shards.Index:
+        made.append(Path(path).name)
+        return index(path)
+
+    monkeypatch.setattr(shards, "_index", counted)
     first = load_shards(pattern)
     assert made == []
     write(tmp_path / "set/s-001.tar", {"new.png": png(99), "new.cls": b"1"})  # one shard is replaced

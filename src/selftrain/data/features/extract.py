@@ -57,7 +57,7 @@ def extract_features(
         rng = np.random.default_rng([seed, start])
         images = views.make(np.arange(start, stop), names, rng)
         together = torch.stack([images[name] for name in names], dim=1).flatten(0, 1)
-        features = torch.cat([encode(part) for part in together.split(batch)])
+        features = torch.cat([encode(part) for part in torch.split(together, batch)])
         return features.view(stop - start, len(names), dim).numpy()
 
     return cached_array(

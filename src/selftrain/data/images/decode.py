@@ -193,9 +193,9 @@ def _scaled(values: NDArray[Any], mode: str, known_range: bool) -> NDArray[np.ui
         values = np.nan_to_num(values.astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0)
     low, high = float(values.min()), float(values.max())
     if mode == "F" and low >= 0 and high <= 1:
-        return np.rint(values * 255).astype(np.uint8)
+        return np.asarray(np.rint(values * 255), np.uint8)
     if low >= 0 and high <= 255:
-        return np.rint(values).astype(np.uint8)
+        return np.asarray(np.rint(values), np.uint8)
     if mode == "I" and low >= 0 and high <= 65535:
         return (values >> 8).astype(np.uint8)
     # Elevations, counts, ...: no range is known, so the image's own range is used.

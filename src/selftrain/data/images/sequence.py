@@ -125,7 +125,8 @@ class JoinedImages(Images):
         self.names = [name for part in self.parts for name in part.names] if names is None else list(names)
 
     def load(self, i: int, mode: str = "RGB", min_side: int | None = None) -> Image.Image:
-        return self.parts[self.part_of[i]].load(int(self.row_of[i]), mode, min_side)
+        part: Images = self.parts[self.part_of[i]]
+        return part.load(int(self.row_of[i]), mode, min_side)
 
     def check(self, i: int, full: bool = True) -> None:
         self.parts[self.part_of[i]].check(int(self.row_of[i]), full)

@@ -112,8 +112,9 @@ class RandomCrop:
         """Return which row (or column) of the image each row of the output shows, (n, side)."""
         padding = int(self.padding * side)
         shift = np.floor(place * (2 * padding + 1)).astype(np.int64) - padding
-        source = np.abs(np.arange(side) + shift[:, None])
-        return np.minimum(source, 2 * (side - 1) - source)
+        source: np.ndarray = np.abs(np.arange(side) + shift[:, None])
+        reflected: np.ndarray = np.minimum(source, 2 * (side - 1) - source)
+        return reflected
 
 
 @dataclass(frozen=True)
@@ -145,7 +146,8 @@ class Cutout:
 def _within(place: np.ndarray, side: int, length: int) -> np.ndarray:
     """Return 255 for positions within ``length`` pixels around the one at ``place``, else 0; (n, side) of uint8."""
     distance = np.arange(side) - (np.floor(place * side)[:, None] - length // 2)
-    return np.where((distance >= 0) & (distance < length), np.uint8(255), np.uint8(0))
+    inside: np.ndarray = np.where((distance >= 0) & (distance < length), np.uint8(255), np.uint8(0))
+    return inside
 
 
 @dataclass(frozen=True, eq=False)

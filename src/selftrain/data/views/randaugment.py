@@ -142,7 +142,7 @@ def _grey(values: Tensor) -> Tensor:
     """Return the luminance in whole numbers, (n, 1, H, W), of images as float32."""
     if values.shape[1] == 1:
         return values
-    red, green, blue = values.split(1, dim=1)
+    red, green, blue = torch.split(values, 1, dim=1)
     return (red * 0.2989).add_(green * 0.587).add_(blue * 0.114).floor_()
 
 
