@@ -23,6 +23,7 @@ from selftrain.bench.spec import Bench, Row
 from selftrain.bench.table import mean_and_deviation
 from selftrain.console import Reporter
 from selftrain.errors import UserError
+from selftrain.text import plural
 
 METHODS = {"supervised": "supervised", "FixMatch": "fixmatch", "DST(FixMatch)": "dst(fixmatch)"}
 BENCH = Bench("the demo", ("digits",), tuple(Row(method, label=name) for name, method in METHODS.items()), DIGITS)
@@ -35,8 +36,8 @@ def run_demo(out: Path, seeds: int, reporter: Reporter | None = None) -> None:
     """Train every method with every seed, one process per core; print the table and draw the plot."""
     console, steps = Console(), DIGITS["train.steps"]
     console.print(
-        f"Handwritten digits, 4 labels per class: {len(METHODS)} methods x {seeds} seeds, {steps} steps per run. "
-        "Each seed has its own labels, initial weights and batches."
+        f"Handwritten digits, 4 labels per class: {len(METHODS)} methods x {plural(seeds, 'seed')}, {steps} steps "
+        "per run. Each seed has its own labels, initial weights and batches."
     )
     cells = [replace(cell, settings={**cell.settings, "data.split_seed": cell.seed}) for cell in cells_of(BENCH, seeds)]
     done, failed = run_grid(cells, None, out, LocalProcesses(), reporter or Reporter())
