@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from functools import cache
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
+from lightning_fabric import Fabric
 from sklearn.datasets import load_digits
 from torch import Tensor, nn
 
 from selftrain.batch import Labeled, Unlabeled
 from selftrain.config.resolve import make_settings
+from selftrain.config.settings import TrainSettings
 from selftrain.data.features.views import FeatureSpaceViews
 from selftrain.data.images import ArrayImages
 from selftrain.data.views.image_views import ImageViews, ViewMaker
@@ -103,6 +106,38 @@ class DigitsBackbone(nn.Module):
         return out
 
 
+@cache
+def digits_of(classes: int) -> tuple[np.ndarray, np.ndarray]:
+    """The images and labels of the first classes in a fixed random order. Reading them from disk takes a while."""
+    digits = load_digits(n_class=classes)
+    order = np.random.default_rng(0).permutation(len(digits.images))
+    return np.rint(digits.images * (255 / 16)).astype(np.uint8)[order, None], digits.target[order]
+
+
+@cache
+def _fabric(train: TrainSettings, unused: bool) -> Fabric:
+    return make_fabric(train, unused=unused)
+
+
+def fabric_of(train: TrainSettings, unused: bool) -> Fabric:
+    """The fabric of these settings, made once: each new one looks for plugins in every installed package."""
+    return _fabric(replace(train, steps=1, batch=2, unlabeled_batch=2, eval_every=None), unused)
+
+
+class KeptBatches(Stream):
+    """A stream that keeps its batches: other methods ask for the same views of the same samples."""
+
+    kept: ClassVar[dict[Any, tuple[Labeled, Unlabeled]]] = {}
+    problem: tuple[Any, ...]
+    """all that the batches depend on, apart from the step"""
+
+    def __getitem__(self, step: int) -> tuple[Labeled, Unlabeled]:
+        key = (*self.problem, step)
+        if key not in self.kept:
+            self.kept[key] = super().__getitem__(step)
+        return self.kept[key]
+
+
 def digits_loop(
     method: Method,
     *,
@@ -115,10 +150,7 @@ def digits_loop(
     **given: Any,
 ) -> tuple[Loop, Stream, Tensor, Tensor]:
     """A loop over real digits with ``labels[k]`` labels of class k, its batches, and the labeled inputs and labels."""
-    digits = load_digits(n_class=len(labels))
-    pixels = np.rint(digits.images * (255 / 16)).astype(np.uint8)[:, None]
-    order = np.random.default_rng(0).permutation(len(pixels))
-    pixels, target = pixels[order], digits.target[order]
+    pixels, target = digits_of(len(labels))
     known = np.concatenate([np.flatnonzero(target == k)[:n] for k, n in enumerate(labels)])
     others = np.arange(unlabeled)
     settings = make_settings(
@@ -128,7 +160,7 @@ def digits_loop(
             "train.accelerator": "cpu", "optim.ema": 0.0, "seed": seed, **given,
         },
     )  # fmt: skip
-    fabric = make_fabric(settings.train, unused=len(method.turns) > 1)
+    fabric = fabric_of(settings.train, unused=len(method.turns) > 1)
     torch.manual_seed(seed)
     views: tuple[ViewMaker, ...]
     if regime == "frozen":
@@ -151,10 +183,11 @@ def digits_loop(
     if settings.train.strategy == "fsdp" and fabric.world_size > 1:
         add_average(net, method, settings.optim)
         shard_backbones(net, fabric.device)
-    stream = Stream(
+    stream = KeptBatches(
         views[0], target[known], views[1], method.views, batch=batch, unlabeled_batch=2 * batch, seed=seed,
         rank=fabric.global_rank, ranks=fabric.world_size,
     )  # fmt: skip
+    stream.problem = (regime, tuple(labels), batch, unlabeled, seed, settings.data, method.views, fabric.world_size)
     loop = Loop(
         fabric=fabric,
         settings=replace(settings),

@@ -17,12 +17,12 @@ from tests.contract.conftest import WORDS
 
 
 def selftrain(*words: str) -> str:
-    """How the command line ends."""
+    """Run the command line and return how it ends."""
     try:
-        app([*WORDS, *words], standalone_mode=False)
+        code = app([*WORDS, *words], standalone_mode=False)
     except (SystemExit, KeyboardInterrupt, Exception) as error:
         return f"{type(error).__name__}: {error}"
-    return "done"
+    return f"exit {code}" if code else "done"
 
 
 def stopped_by_a_signal(folder: Path) -> str:
