@@ -1,4 +1,4 @@
-"""Networks small enough to reason about, batches for them, and real runs of a few steps on handwritten digits."""
+"""Networks small enough to reason about, batches for them, and short runs on handwritten digits."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ VIEWS = (("weak", 0.5), ("weak_2", 0.5), ("strong", 1.0), ("strong_2", 1.0))
 
 
 def tiny_batch(labeled: int = 8, unlabeled: int = 12, *, classes: int = K, seed: int = 1) -> tuple[Labeled, Unlabeled]:
-    """Samples around one centre a class; strong views lie further out than weak ones."""
+    """Return samples around one centre per class; strong views lie further from it than weak ones."""
     centres = 2 * torch.eye(INPUT)
     g = torch.Generator().manual_seed(seed)
 
@@ -74,7 +74,7 @@ def tiny_batch(labeled: int = 8, unlabeled: int = 12, *, classes: int = K, seed:
 
 
 def gradients(net: Network, loss: Tensor) -> dict[str, float]:
-    """The gradient's size in each part that is trained: psi, h, h_pseudo, ...; twin.psi, ... of a second network."""
+    """Return the size of the gradient in each trained part: psi, h, ..., and twin.psi, ... of a second network."""
     net.zero_grad(set_to_none=True)
     if loss.requires_grad:
         loss.backward(retain_graph=True)  # type: ignore[no-untyped-call]
@@ -89,7 +89,7 @@ def gradients(net: Network, loss: Tensor) -> dict[str, float]:
 
 
 class DigitsBackbone(nn.Module):
-    """Pictures of 8 x 8 -> features of length 32."""
+    """Images of 8 x 8 -> features of length 32."""
 
     dim = 32
 
@@ -149,7 +149,7 @@ def digits_loop(
     seed: int = 0,
     **given: Any,
 ) -> tuple[Loop, Stream, Tensor, Tensor]:
-    """A loop over real digits with ``labels[k]`` labels of class k, its batches, and the labeled inputs and labels."""
+    """Return a loop over digits with ``labels[k]`` labels of class k, its batches, labeled inputs and labels."""
     pixels, target = digits_of(len(labels))
     known = np.concatenate([np.flatnonzero(target == k)[:n] for k, n in enumerate(labels)])
     others = np.arange(unlabeled)
@@ -204,12 +204,12 @@ def digits_loop(
 
 
 def go_on(loop: Loop, stream: Stream, steps: int) -> None:
-    """Take some steps."""
+    """Take further steps."""
     for _ in range(steps):
         loop.take_step(*stream[loop.step])
 
 
-# Without dropout, whose masks are drawn by each rank for its share, a batch means the same however it is shared.
+# Each rank draws dropout masks for its share of a batch. Without dropout, results do not depend on the number of ranks.
 SAME_ON_ANY_RANKS = (
     "supervised", "fixmatch(tau=0.5)", "flexmatch(tau=0.5)", "dst(fixmatch(tau=0.5), dropout=0.0, warmup=0)",
     "dst(flexmatch(tau=0.5), dropout=0.0, warmup=0, worst_layers=3)",
@@ -217,8 +217,11 @@ SAME_ON_ANY_RANKS = (
 )  # fmt: skip
 
 
+AVERAGED: dict[str, Any] = {"optim.ema": 0.9}
+
+
 def trajectory(text: str, steps: int = 12, **given: Any) -> tuple[list[float], Loop, Stream]:
-    """The loss of every step of a short run, over all ranks; and the run."""
+    """Return the loss of every step of a short run, over all ranks, and the run."""
     loop, stream, *_ = digits_loop(make_method(text), steps=steps, **{"optim.lr": 0.01, **given})
     meter = LossMeter(loop.fabric.device)
     loop.observers = [meter]

@@ -195,6 +195,6 @@ def test_bounds_are_included_unless_they_say_otherwise() -> None:
         {"count": "3"},
         {"positive": "none"},
     ):
-        check_fields(Options(**given), "{}".format)  # type: ignore[arg-type]
+        check_fields(Options(**given), "{}".format)
     assert describe(field_kinds(Options)["count"]) == "a whole number from 1 to 3"
     assert [name for name, kind in field_kinds(Options).items() if is_neutral(kind)] == ["count"]

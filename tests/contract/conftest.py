@@ -14,7 +14,7 @@ import torch
 from selftrain.cli.app import app
 from selftrain.engine.loop import Loop
 from selftrain.methods import make_method
-from tests.tiny import SAME_ON_ANY_RANKS, digits_loop, go_on
+from tests.tiny import AVERAGED, SAME_ON_ANY_RANKS, digits_loop, go_on
 
 ROOT = Path(__file__).parents[2]
 ENV = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}"}
@@ -35,7 +35,7 @@ def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("ranks")
     run("--out", str(folder / "one"))
     _half_a_run(folder / "from_one")
-    loop, stream, *_ = digits_loop(make_method(SAME_ON_ANY_RANKS[3]), steps=12, **{"optim.lr": 0.01, "optim.ema": 0.9})
+    loop, stream, *_ = digits_loop(make_method(SAME_ON_ANY_RANKS[3]), steps=12, **{"optim.lr": 0.01, **AVERAGED})
     go_on(loop, stream, 5)
     torch.save(loop.state_dict(), folder / "one_rank.pt")
     done = subprocess.run(

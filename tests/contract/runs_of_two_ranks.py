@@ -1,4 +1,4 @@
-"""What each of two ranks does with whole runs, as ``torchrun -m selftrain train`` would. Read by ``test_runs.py``."""
+"""The whole runs of each of two ranks, as ``torchrun -m selftrain train`` does them. ``test_runs.py`` reads them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
+from selftrain.batch import Labeled, Unlabeled
 from selftrain.cli.app import app
 from selftrain.data.views.stream import Stream
 from selftrain.engine.loop import Loop
@@ -26,12 +27,12 @@ def selftrain(*words: str) -> str:
 
 
 def stopped_by_a_signal(folder: Path) -> str:
-    """One rank alone is told to end at step 2."""
+    """Send a signal to one rank only, at step 2."""
     take_step = Loop.take_step
 
-    def then_signal(loop: Loop, *batch: Any) -> None:
-        take_step(loop, *batch)
-        if loop.step == 2 and rank() == 1:
+    def then_signal(self: Loop, labeled: Labeled, unlabeled: Unlabeled) -> None:
+        take_step(self, labeled, unlabeled)
+        if self.step == 2 and rank() == 1:
             os.kill(os.getpid(), signal.SIGTERM)
 
     Loop.take_step = then_signal  # type: ignore[method-assign]
@@ -42,7 +43,7 @@ def stopped_by_a_signal(folder: Path) -> str:
 
 
 def fault_on_one_rank(folder: Path) -> str:
-    """A picture that only one rank cannot read; its message must reach the user."""
+    """Let one rank fail to read an image; its message must reach the user."""
     item = Stream.__getitem__
 
     def fail(stream: Stream, step: int) -> Any:

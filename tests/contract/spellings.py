@@ -1,7 +1,14 @@
-"""The methods of the contract, and which part of the network each of their loss terms trains. Written by hand from the
-equations, not from the code. Thresholds are low: networks of a few steps are not sure of much."""
+"""The methods of the contract suite, and the parts of the network that each of their loss terms trains.
+
+Written by hand from the equations, not from the code. Thresholds are low, because networks are not confident after a
+few steps. A method that is not listed is tested with its defaults, alone and, if it can be a base, inside DST.
+"""
 
 from __future__ import annotations
+
+from selftrain.config.options import field_types
+from selftrain.methods import METHODS
+from selftrain.methods.spelling import parse
 
 ONE = {"psi", "h"}
 TWO = {"psi", "h", "twin.psi", "twin.h"}
@@ -113,8 +120,22 @@ FLOWS: dict[str, dict[str, set[str]]] = {
         "worst (others)": {"psi", "twin.psi"},
     },
 }
-SPELLINGS = list(FLOWS)
-# The other bases in two turns: where state, ranks and precision matter, and gradient.
+
+
+def _unlisted() -> list[str]:
+    parsed = [parse(text) for text in FLOWS]
+    alone = {spelling.name for spelling in parsed}
+    wrapped = {spelling.given["base"].name for spelling in parsed if "base" in spelling.given}
+    spelled = {name: f"{name}(tau=0.2)" if "tau" in field_types(cls) else name for name, cls in METHODS.items()}
+    bases = [name for name, cls in METHODS.items() if cls.can_be_base()]
+    return [
+        *(text for name, text in spelled.items() if name not in alone),
+        *(f"dst({spelled[name]})" for name in bases if name not in wrapped),
+    ]
+
+
+SPELLINGS = [*FLOWS, *_unlisted()]
+# The other bases with DST's alternating optimiser, for the tests of state, ranks, precision and gradient.
 IN_TURNS = {
     f"dst({base}, preset=paper, ce_cap=5)": PAPER
     for base in (

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from tests.contract.spellings import IN_TURNS, SPELLINGS
-from tests.tiny import SAME_ON_ANY_RANKS, trajectory
+from tests.tiny import AVERAGED, SAME_ON_ANY_RANKS, trajectory
 
 pytestmark = pytest.mark.timeout(900)  # as in test_runs.py
 
@@ -48,7 +48,7 @@ def test_ranks_stop_at_the_same_step(found: dict[str, Any]) -> None:
 
 
 def test_a_shared_backbone_learns_the_same(found: dict[str, Any], two_ranks: Path) -> None:
-    losses, loop, _ = trajectory(SAME_ON_ANY_RANKS[3], **{"optim.ema": 0.9})
+    losses, loop, _ = trajectory(SAME_ON_ANY_RANKS[3], **AVERAGED)
     assert found["sharded"]["shares"] > 0
     assert found["sharded"]["losses"] == pytest.approx(losses, abs=1e-4)
     weights = {name: torch.tensor(value) for name, value in found["sharded"]["resumed"].items()}

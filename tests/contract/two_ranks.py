@@ -1,4 +1,4 @@
-"""What each of two ranks does: some steps of every method, then all numbers are compared. ``conftest.py`` starts it."""
+"""The program of each of two ranks: a few steps of every method, then a comparison. ``conftest.py`` starts it."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import torch
 
@@ -19,11 +20,11 @@ from selftrain.nn.collectives import all_rows, rank, ranks  # noqa: E402
 from selftrain.nn.norms import SharedBatchNorm  # noqa: E402
 from tests.contract.runs_of_two_ranks import whole_runs  # noqa: E402
 from tests.contract.spellings import IN_TURNS, SPELLINGS  # noqa: E402
-from tests.tiny import SAME_ON_ANY_RANKS, digits_loop, go_on, trajectory  # noqa: E402
+from tests.tiny import AVERAGED, SAME_ON_ANY_RANKS, digits_loop, go_on, trajectory  # noqa: E402
 
 
 def differing(net: torch.nn.Module) -> list[str]:
-    """Names of the tensors that are not the same on both ranks."""
+    """Return the names of the tensors that differ between the ranks."""
     names = []
     for name, value in net.state_dict().items():
         both = all_rows(value.detach().double().reshape(1, -1))
@@ -50,7 +51,10 @@ def every_method() -> dict[str, object]:
 
 
 def norm_error() -> float:
-    """How far batch norm over two halves is from batch norm over the whole: outputs, gradients, running statistics."""
+    """Return the largest difference between batch norm over two halves and over the whole batch.
+
+    Outputs, gradients and running statistics are compared.
+    """
     torch.manual_seed(0)
     x = torch.randn(6, 3, 4, 4, dtype=torch.float64) * 3 + 50
     target, errors = torch.randn_like(x), []
@@ -61,25 +65,28 @@ def norm_error() -> float:
     with SharedBatchNorm():
         y = shared(b)
     (y * target[mine]).square().sum().backward()
+    assert a.grad is not None
+    assert b.grad is not None
     errors += [y - whole(x)[mine], b.grad - a.grad[mine]]
     with SharedBatchNorm():
         shared(x[mine])
-    errors += [whole.running_mean - shared.running_mean, whole.running_var - shared.running_var]
+    running = [dict(norm.named_buffers()) for norm in (whole, shared)]
+    errors += [running[0][name] - running[1][name] for name in ("running_mean", "running_var")]
     return max(float(error.detach().abs().max()) for error in errors)
 
 
 def steps_until_all_stop() -> list[int]:
-    """One rank wishes to stop at step 3; when does each of them?"""
+    """Return the step at which each rank stops when one of them asks for it at step 3."""
     vote, step = Vote(torch.device("cpu")), 0
     while not vote.any(rank() == 1 and step >= 3):
         step += 1
-    return all_rows(torch.tensor([step])).tolist()  # type: ignore[no-any-return]
+    return [int(stopped) for stopped in all_rows(torch.tensor([step]))]
 
 
 def sharded(folder: Path) -> dict[str, object]:
-    """FSDP, from the beginning and from the middle of a run of one rank; what it saves is whole."""
+    """Train with FSDP, from the start and from the middle of a run of one rank; checkpoints hold whole tensors."""
     sharding.UNIT = 64
-    given = {"train.strategy": "fsdp", "optim.ema": 0.9}
+    given: dict[str, Any] = {"train.strategy": "fsdp", **AVERAGED}
     losses, loop, _ = trajectory(SAME_ON_ANY_RANKS[3], **given)
     shares = len(sharding.sharded_names(loop.net))
     state = loop.state_dict()

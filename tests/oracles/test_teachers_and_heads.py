@@ -249,7 +249,7 @@ def test_every_student_starts_from_the_initial_weights(monkeypatch: pytest.Monke
             starts.append(copy.deepcopy(net.classifier.state_dict()))
             steps.append(int(net.step))
             momenta.append(len(loop.optimizers[0].optimizer.state))
-        return original(self, net, labeled, unlabeled, turn)  # type: ignore[arg-type]
+        return original(self, net, labeled, unlabeled, turn)
 
     original = NoisyStudent.objective
     monkeypatch.setattr(NoisyStudent, "objective", watched)

@@ -145,7 +145,8 @@ class DivideMix(SelfTraining):
             clean, F.cross_entropy(logits, target, reduction="none"), doubtful * st.squared_error(p, target)
         )
         uniform = -(K * p.mean(dim=0)).clamp(min=1e-12).log().mean()  # KL(uniform || mean prediction)
-        return (loss * keep).mean() + self.w_uniform * uniform * keep.any()
+        total: Tensor = (loss * keep).mean() + self.w_uniform * uniform * keep.any()
+        return total
 
     def predictor(self, net: Network) -> nn.Module:
         return Committee(*(one.classifier for one in net.members))
