@@ -59,8 +59,8 @@ def random_images(n: int, channels: int, height: int, width: int, seed: int = 0)
     return torch.from_numpy(rng.integers(0, 256, (n, channels, height, width), dtype=np.uint8))
 
 
-def pictures(channels: int, height: int, width: int) -> Tensor:
-    """Random, low-contrast random, gradients, constant, and two-valued pictures, (n, C, H, W)."""
+def sample_images(channels: int, height: int, width: int) -> Tensor:
+    """Random, low-contrast random, gradients, constant, and two-valued images, (n, C, H, W)."""
     random = random_images(2, channels, height, width)
     random[1] = random[1] // 4 + 90
     across = torch.linspace(0, 255, width).to(torch.uint8).expand(channels, height, width)
@@ -140,7 +140,7 @@ def apply_one_operation(images: Tensor, name: str, level: float, negative: bool)
 @pytest.mark.parametrize("channels", [1, 3])
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_operation_matches_torchvision(name: str, channels: int, size: tuple[int, int]) -> None:
-    images = pictures(channels, *size)
+    images = sample_images(channels, *size)
     for level in (0, 3, 10, 15, 20, 30):
         for negative in (False, True) if name in SIGNED else (False,):
             v = magnitude(name, level, *size) * (-1 if negative else 1)
@@ -158,13 +158,13 @@ def test_operation_matches_torchvision(name: str, channels: int, size: tuple[int
 
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_operation_does_something_and_ignores_signs_it_has_not(name: str) -> None:
-    images = pictures(3, 32, 32)
+    images = sample_images(3, 32, 32)
     plus, minus = (apply_one_operation(images, name, 10, negative) for negative in (False, True))
     assert torch.equal(plus, images) == (name == "Identity")
     assert torch.equal(plus, minus) == (name not in SIGNED)
 
 
-def test_color_leaves_grey_pictures_alone() -> None:
+def test_color_leaves_grey_images_alone() -> None:
     images = random_images(3, 1, 16, 16)
     assert torch.equal(apply_one_operation(images, "Color", 30, False), images)
 
@@ -190,7 +190,7 @@ def test_a_sample_does_not_depend_on_its_batch(
 
 @pytest.mark.parametrize("name", OPERATIONS)
 def test_every_operation_is_the_same_alone_and_among_others(name: str) -> None:
-    images = pictures(3, 65, 65)
+    images = sample_images(3, 65, 65)
     n = len(images)
     rng = np.random.default_rng(3)
     params = RandAugmentParams(
@@ -281,7 +281,7 @@ def test_flip_probability(p: float) -> None:
         assert torch.equal(result, image.flip(-1) if flip else image)
 
 
-def test_crop_shows_every_window_of_the_reflected_picture() -> None:
+def test_crop_shows_every_window_of_the_reflected_image() -> None:
     image = torch.arange(16 * 24, dtype=torch.float32).remainder(251).reshape(1, 1, 16, 24)
     padded = torch.nn.functional.pad(image, (3, 3, 2, 2), mode="reflect").to(torch.uint8)[0, 0]
     n = 1_000
@@ -289,7 +289,7 @@ def test_crop_shows_every_window_of_the_reflected_picture() -> None:
         image.to(torch.uint8).expand(n, -1, -1, -1), RandomCrop().draw(n, np.random.default_rng(0))
     )
     windows = {padded[t : t + 16, l : l + 24].numpy().tobytes(): (t, l) for t in range(5) for l in range(7)}
-    seen = [windows[picture.numpy().tobytes()] for picture in result[:, 0]]
+    seen = [windows[image.numpy().tobytes()] for image in result[:, 0]]
     assert set(seen) == set(windows.values())
     assert min(seen.count(window) for window in windows.values()) > 10
     corners = RandomCrop().apply(
@@ -305,8 +305,8 @@ def test_cutout_area_and_clipping() -> None:
     painted = cutout.apply(images, cutout.draw(500, np.random.default_rng(0)))
     assert set(torch.unique(painted).tolist()) == {0, 200}
     areas = (painted[:, 0] == 200).flatten(1).sum(1)
-    assert areas.max() == 10 * 10  # inside the picture
-    assert areas.min() >= 5 * 5  # the centre is a pixel of the picture
+    assert areas.max() == 10 * 10  # inside the image
+    assert areas.min() >= 5 * 5  # the centre is a pixel of the image
     assert torch.equal(painted[:, 0], painted[:, 2])
     assert (painted[:, 0] == 200).any(0).all()  # no pixel is out of reach
     corner = cutout.apply(images[:1], PlaceParams(np.zeros((1, 2))))
@@ -424,7 +424,7 @@ def test_wrong_batches_are_named() -> None:
         RandomFlip().apply(torch.zeros(2, 3, 8, 8), params)
 
 
-def test_a_picture_of_the_least_side_is_large_enough_for_every_crop() -> None:
+def test_an_image_of_the_least_side_is_large_enough_for_every_crop() -> None:
     crop = ResizedCrop(32, scale=(0.2, 1.0))
     rng = np.random.default_rng(0)
     for width, height in ((1, 1), (3, 2), (2, 3), (4, 1)):

@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from selftrain.data.features.store import (
     list_caches,
 )
 from selftrain.errors import UserError
+from tests.processes import DEADLINE, started, wait_for
 
 SHAPE = (50, 3, 4)
 
@@ -161,16 +161,15 @@ cached_array(Path(sys.argv[1]), {"x": 1}, (50, 3, 4), "float32", compute, piece=
 def test_killed_while_it_is_filled(tmp_path: Path) -> None:
     log = tmp_path / "log"
     command = [sys.executable, "-c", SCRIPT, str(tmp_path / "cache"), str(log)]
-    process = subprocess.Popen(command)
-    while not log.exists() or len(log.read_text().split()) < 8:
-        time.sleep(0.005)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    with started(command) as process:
+        wait_for("eight pieces", lambda: log.exists() and len(log.read_text().split()) >= 8, of=process)
+        process.send_signal(signal.SIGKILL)
+        assert process.wait(DEADLINE) == -signal.SIGKILL
     before = len(log.read_text().split())
     folder = only_folder(tmp_path / "cache")
     finished = int((np.fromfile(folder / PIECES, np.uint32) != 0).sum())
     assert 0 < finished < 25
-    subprocess.run(command, check=True)
+    subprocess.run(command, check=True, timeout=DEADLINE)
     assert len(log.read_text().split()) - before == 25 - finished  # nothing finished is computed again
     array = np.fromfile(folder / ARRAY, np.float32).reshape(SHAPE)
     assert np.array_equal(array, value(0, 50))
@@ -179,8 +178,8 @@ def test_killed_while_it_is_filled(tmp_path: Path) -> None:
 def test_two_processes_share_the_work_of_one(tmp_path: Path) -> None:
     log = tmp_path / "log"
     command = [sys.executable, "-c", SCRIPT, str(tmp_path / "cache"), str(log)]
-    processes = [subprocess.Popen(command) for _ in range(2)]
-    assert [process.wait(60) for process in processes] == [0, 0]
+    with started(command) as first, started(command) as second:
+        assert [process.wait(DEADLINE) for process in (first, second)] == [0, 0]
     assert sorted(map(int, log.read_text().split())) == list(range(0, 50, 2))
 
 

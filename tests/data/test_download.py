@@ -18,6 +18,7 @@ from selftrain.console import Reporter
 from selftrain.data.sources import download
 from selftrain.data.sources.download import RemoteFile, make_ready
 from selftrain.errors import UserError
+from tests.processes import DEADLINE
 
 
 class Server:
@@ -60,7 +61,8 @@ class Server:
     def close(self) -> None:
         self.http.shutdown()
         self.http.server_close()
-        self.thread.join()
+        self.thread.join(DEADLINE)
+        assert not self.thread.is_alive()
 
 
 @pytest.fixture
@@ -118,15 +120,15 @@ def test_a_file_and_an_archive(server: Server, tmp_path: Path) -> None:
 def test_a_zip_with_an_archive_in_it(server: Server, tmp_path: Path) -> None:
     buffer = io.BytesIO()
     with zipfile.ZipFile(buffer, "w") as archive:
-        archive.writestr("outer/inner.tar.gz", tar_of({"pictures/1.txt": b"one"}))
+        archive.writestr("outer/inner.tar.gz", tar_of({"images/1.txt": b"one"}))
         archive.writestr("outer/notes.tar", b"not even a tar")
-    file = remote(server, "c.zip", buffer.getvalue(), "c/pictures", into="c", inner="outer/inner.tar.gz")
+    file = remote(server, "c.zip", buffer.getvalue(), "c/images", into="c", inner="outer/inner.tar.gz")
     ready(file, tmp_path)
-    assert left_in(tmp_path) == ["c/pictures/1.txt"]
+    assert left_in(tmp_path) == ["c/images/1.txt"]
 
 
 @pytest.mark.parametrize("ranges", [True, False])
-def test_a_connection_that_breaks_is_gone_on_with(server: Server, tmp_path: Path, ranges: bool) -> None:
+def test_a_broken_connection_is_resumed(server: Server, tmp_path: Path, ranges: bool) -> None:
     file = remote(server, "a.mat", NOISE, "a.mat")
     server.cut, server.ranges = 300_000, ranges
     message = error_of(lambda: ready(file, tmp_path))

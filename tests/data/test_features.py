@@ -112,7 +112,7 @@ def test_nobody_is_their_own_neighbour() -> None:
     assert not (near == torch.arange(9)[:, None]).any()
 
 
-def test_fingerprint_changes_with_the_pictures(tmp_path: Path) -> None:
+def test_fingerprint_changes_with_the_images(tmp_path: Path) -> None:
     data = layout_2(tmp_path / "data", per_class=2)
     names = ["ant/ant000.png", "bee/bee000.png"]
     before = fingerprint(FileImages(data / "train", names))

@@ -26,7 +26,7 @@ def _offline_and_quiet(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     hub.disable_progress_bars()
 
 
-def picture(colour: int) -> Image.Image:
+def image(colour: int) -> Image.Image:
     return Image.new("RGB", (8, 8), (colour, 0, 0))
 
 
@@ -35,7 +35,7 @@ def table(colours: range, labels: list[Any] | None = None, kind: Any = None, **m
     kind = kind or hub.ClassLabel(names=["eel", "cat", "dog"])
     labels = [i % 3 for i in colours] if labels is None else labels
     columns = {
-        "img": [picture(i) for i in colours],
+        "img": [image(i) for i in colours],
         "label": labels,
         **{name: values for name, (values, _) in more.items()},
     }
@@ -87,7 +87,7 @@ def test_parquet_and_image_folders(tmp_path: Path) -> None:
     for split, name, i in (("train", "cat", 1), ("train", "dog", 2), ("test", "cat", 3), ("test", "dog", 4)):
         path = tmp_path / "folder" / split / name / f"{i}.png"
         path.parent.mkdir(parents=True)
-        picture(i).save(path)
+        image(i).save(path)
     corpus = Source.parse(f"hf:{tmp_path / 'folder'}").corpus()
     assert corpus.classes == ("cat", "dog")
     assert colours(corpus.images) == [1, 2]  # paths instead of bytes
@@ -141,7 +141,7 @@ def test_columns(tmp_path: Path) -> None:
     assert "'corse' is not a label column" in error_of(f"{two},label=corse")
     assert "Did you mean 'coarse'?" in error_of(f"{two},label=corse")
     assert "write image=COLUMN or label=COLUMN, not 'fine'" in error_of(f"{two},fine")
-    images = table(range(4), other=([picture(9)] * 4, hub.Image()))
+    images = table(range(4), other=([image(9)] * 4, hub.Image()))
     several = saved(tmp_path / "several", train=images)
     assert "several image columns (img, other); choose one with ,image=COLUMN" in error_of(several)
     assert colours(Source.parse(f"{several},image=other").corpus().images) == [9] * 4
@@ -164,7 +164,7 @@ def test_as_unlabeled_images(tmp_path: Path) -> None:
     assert Source.parse("digits").corpus(unlabeled=f"{both}@train").images.names[-1] == "unlabeled:train/0000002"
 
 
-def test_images_that_cant_be_read(tmp_path: Path) -> None:
+def test_images_that_cannot_be_read(tmp_path: Path) -> None:
     rows = {"img": [{"bytes": b"x", "path": None}, None], "label": [0, 1]}
     kinds = hub.Features({"img": hub.Image(), "label": hub.ClassLabel(names=["a", "b", "c"])})
     broken = hub.Dataset.from_dict(rows, features=kinds)

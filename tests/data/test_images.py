@@ -1,4 +1,4 @@
-"""Reading, finding, holding and checking pictures, with real small files."""
+"""Reading, finding, holding and checking images, with real small files."""
 
 from __future__ import annotations
 
@@ -26,6 +26,7 @@ from selftrain.data.images import (
     read_image,
 )
 from selftrain.errors import UserError
+from tests.processes import DEADLINE
 
 
 def grey_ramp(width: int = 16, height: int = 8) -> np.ndarray:
@@ -33,13 +34,13 @@ def grey_ramp(width: int = 16, height: int = 8) -> np.ndarray:
 
 
 def halves(left: tuple[int, ...], right: tuple[int, ...], mode: str = "RGB", size: int = 16) -> Image.Image:
-    picture = Image.new(mode, (size, size), left)
-    picture.paste(right, (size // 2, 0, size, size))
-    return picture
+    image = Image.new(mode, (size, size), left)
+    image.paste(right, (size // 2, 0, size, size))
+    return image
 
 
-def colour_at(picture: Image.Image, x: float, y: float) -> tuple[int, ...]:
-    pixel = picture.convert("RGB").getpixel((int(x * (picture.width - 1)), int(y * (picture.height - 1))))
+def colour_at(image: Image.Image, x: float, y: float) -> tuple[int, ...]:
+    pixel = image.convert("RGB").getpixel((int(x * (image.width - 1)), int(y * (image.height - 1))))
     assert isinstance(pixel, tuple)
     return pixel
 
@@ -55,10 +56,10 @@ def close(a: tuple[int, ...], b: tuple[int, ...], within: int = 6) -> bool:
 def test_every_format_reads_as_rgb_and_grey(tmp_path: Path, suffix: str) -> None:
     path = tmp_path / f"a{suffix}"
     halves((200, 30, 30), (30, 30, 200)).save(path)
-    picture = read_image(path)
-    assert (picture.mode, picture.size) == ("RGB", (16, 16))
-    assert close(colour_at(picture, 0, 0.5), (200, 30, 30), 40)
-    assert close(colour_at(picture, 1, 0.5), (30, 30, 200), 40)
+    image = read_image(path)
+    assert (image.mode, image.size) == ("RGB", (16, 16))
+    assert close(colour_at(image, 0, 0.5), (200, 30, 30), 40)
+    assert close(colour_at(image, 1, 0.5), (30, 30, 200), 40)
     assert read_image(path, "L").mode == "L"
 
 
@@ -71,16 +72,16 @@ def test_another_mode_is_refused(tmp_path: Path) -> None:
 
 def test_grey_jpeg(tmp_path: Path) -> None:
     Image.fromarray(grey_ramp()).save(tmp_path / "a.jpg")
-    picture = read_image(tmp_path / "a.jpg")
-    assert picture.mode == "RGB"
-    assert np.abs(np.asarray(picture).astype(int) - grey_ramp()[..., None]).max() < 12
+    image = read_image(tmp_path / "a.jpg")
+    assert image.mode == "RGB"
+    assert np.abs(np.asarray(image).astype(int) - grey_ramp()[..., None]).max() < 12
 
 
 @pytest.mark.parametrize("mode", ["RGBA", "LA"])
 @pytest.mark.parametrize("suffix", ["png", "webp"])
 def test_alpha_lies_on_white(tmp_path: Path, mode: str, suffix: str) -> None:
-    picture = halves((0, 0, 0, 255), (0, 0, 0, 0), "RGBA").convert(mode)
-    picture.save(tmp_path / f"a.{suffix}", lossless=True)
+    image = halves((0, 0, 0, 255), (0, 0, 0, 0), "RGBA").convert(mode)
+    image.save(tmp_path / f"a.{suffix}", lossless=True)
     for wanted in ("RGB", "L"):
         read = read_image(tmp_path / f"a.{suffix}", wanted)
         assert read.mode == wanted
@@ -95,14 +96,14 @@ def test_half_transparent_is_half_way_to_white(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("mode", ["P", "L", "RGB", "1"])
 def test_a_transparent_colour_lies_on_white(tmp_path: Path, mode: str) -> None:
-    picture = halves((0, 0, 0), (255, 0, 0) if mode != "1" else (255, 255, 255)).convert(mode)
+    image = halves((0, 0, 0), (255, 0, 0) if mode != "1" else (255, 255, 255)).convert(mode)
     if mode == "P":
-        picture = halves((0, 0, 0), (255, 0, 0)).quantize(2)
-        black = picture.getpixel((0, 0))
+        image = halves((0, 0, 0), (255, 0, 0)).quantize(2)
+        black = image.getpixel((0, 0))
         alphas = bytes(0 if i == black else 255 for i in range(2))
-        picture.save(tmp_path / "a.png", transparency=alphas)
+        image.save(tmp_path / "a.png", transparency=alphas)
     else:
-        picture.save(tmp_path / "a.png", transparency=(0, 0, 0) if mode == "RGB" else 0)
+        image.save(tmp_path / "a.png", transparency=(0, 0, 0) if mode == "RGB" else 0)
     read = read_image(tmp_path / "a.png")
     assert colour_at(read, 0, 0.5) == (255, 255, 255)
     assert colour_at(read, 1, 0.5) != (0, 0, 0)
@@ -151,9 +152,9 @@ def test_an_animation_gives_its_first_frame(tmp_path: Path, suffix: str) -> None
     frames[0].save(tmp_path / f"a.{suffix}", save_all=True, append_images=frames[1:], duration=50)
     with Image.open(tmp_path / f"a.{suffix}") as written:
         assert getattr(written, "n_frames", 1) == 3
-    picture = read_image(tmp_path / f"a.{suffix}")
-    assert (picture.mode, picture.size) == ("RGB", (8, 8))
-    assert close(colour_at(picture, 0.5, 0.5), (250, 0, 0), 10)
+    image = read_image(tmp_path / f"a.{suffix}")
+    assert (image.mode, image.size) == ("RGB", (8, 8))
+    assert close(colour_at(image, 0.5, 0.5), (250, 0, 0), 10)
 
 
 @pytest.mark.parametrize("suffix", ["jpg", "png", "webp", "tif"])
@@ -198,9 +199,9 @@ def test_a_large_jpeg_is_decoded_at_reduced_scale(
 ) -> None:
     Image.new("RGB", (400, 300), (10, 100, 200)).save(tmp_path / "a.jpg")
     Image.new("RGB", (400, 300), (10, 100, 200)).save(tmp_path / "a.png")
-    picture = read_image(tmp_path / "a.jpg", min_side=min_side)
-    assert picture.size == expected
-    assert close(colour_at(picture, 0.5, 0.5), (10, 100, 200))
+    image = read_image(tmp_path / "a.jpg", min_side=min_side)
+    assert image.size == expected
+    assert close(colour_at(image, 0.5, 0.5), (10, 100, 200))
     assert read_image(tmp_path / "a.png", min_side=min_side).size == (400, 300)
 
 
@@ -216,7 +217,7 @@ def corrupt_files(folder: Path) -> dict[str, str]:
         (folder / f"cut.{suffix}").write_bytes(content[: len(content) // 2])
         expected[f"cut.{suffix}"] = ""
     (folder / "empty.png").write_bytes(b"")
-    (folder / "text.jpg").write_text("this is no picture")
+    (folder / "text.jpg").write_text("this is no image")
     (folder / "postscript.png").write_text(
         "%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 10 10\n%%EndComments\nshowpage\n"
     )
@@ -243,7 +244,7 @@ def test_unreadable_files_say_why(tmp_path: Path) -> None:
         read_image(tmp_path)
 
 
-def test_a_decompression_bomb_is_unreadable_and_a_large_picture_is_not(
+def test_a_decompression_bomb_is_unreadable_and_a_large_image_is_not(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     Image.new("L", (40, 40)).save(tmp_path / "a.png")
@@ -277,7 +278,8 @@ def test_warnings_do_not_leak_and_filters_are_restored(tmp_path: Path, monkeypat
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join()
+            thread.join(DEADLINE)
+            assert not thread.is_alive()
         assert warnings.filters == before
         with Image.open(tmp_path / "a.png"):
             pass
@@ -347,7 +349,7 @@ def test_file_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_file_images_pickle_small() -> None:
-    names = [f"unlabeled/folder {i % 7}/picture-{i:06d}.jpg" for i in range(20_000)]
+    names = [f"unlabeled/folder {i % 7}/image-{i:06d}.jpg" for i in range(20_000)]
     images = FileImages("/data", names)
     content = pickle.dumps(images)
     assert len(content) < sum(map(len, names)) + len(names) + 500
@@ -492,11 +494,13 @@ import selftrain.data.split
 print({"torch", "torchvision", "sklearn"} & set(sys.modules))
 """
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment)
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True, env=environment, timeout=DEADLINE
+    )
     assert done.stdout.strip() == "set()"
 
 
-def test_one_colour_picture_is_not_taken_for_many() -> None:
+def test_a_single_colour_image_is_not_mistaken_for_several() -> None:
     with pytest.raises(UserError, match=r"a single colour image .*pass x\[None\]"):
         ArrayImages(np.zeros((20, 30, 3), np.uint8))
     assert len(ArrayImages(np.zeros((1, 20, 30, 3), np.uint8))) == 1

@@ -49,7 +49,7 @@ def write(path: Path, files: dict[str, bytes]) -> Path:
 
 
 def write_shards(folder: Path, count: int = 3, each: int = 4, labeled: bool = True) -> str:
-    """Pictures of colour 0, 1, 2, ..., of two classes in turn."""
+    """Images of colour 0, 1, 2, ..., of two classes in turn."""
     for k in range(count):
         files = {}
         for i in range(k * each, (k + 1) * each):
@@ -145,7 +145,7 @@ def test_many_readers_at_once(tmp_path: Path) -> None:
     assert colours(copy.subset(order[:5])) == order[:5]
 
 
-def test_no_more_files_open_than_said(tmp_path: Path) -> None:
+def test_no_more_files_open_than_the_limit(tmp_path: Path) -> None:
     if not Path("/proc/self/fd").exists():
         pytest.skip("counts open files in /proc")
     images = load_shards(write_shards(tmp_path, count=60, each=1)).images
@@ -181,7 +181,7 @@ def test_the_index_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert fingerprint(load_shards(pattern).images) == fingerprint(load_shards(pattern).images)
 
 
-def test_images_that_cant_be_read(tmp_path: Path) -> None:
+def test_images_that_cannot_be_read(tmp_path: Path) -> None:
     files = {
         f"{i}.{kind}": png(i) if kind == "png" else str(i % 2).encode() for i in range(4) for kind in ("png", "cls")
     }
@@ -341,7 +341,7 @@ def test_a_run_on_shards_resumes_exactly(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_frozen_run_on_shards(tmp_path: Path) -> None:
-    """Features of pictures in shards are those of the same pictures in files."""
+    """Features of images in shards are those of the same images in files."""
     pattern = write_shards(tmp_path / "more", labeled=False)
     folder = tmp_path / "files"
     for shard in find_shards(pattern):

@@ -41,7 +41,7 @@ def put_labels(path: Path, *rows: str, header: str = "path,label") -> Path:
 
 
 def known(corpus: Corpus) -> dict[str, str]:
-    """Name to class, for the labeled pictures."""
+    """Name to class, for the labeled images."""
     pairs = zip(corpus.images.names, corpus.labels.tolist(), strict=True)
     return {name: corpus.classes[k] for name, k in pairs if k >= 0}
 
@@ -347,7 +347,7 @@ def test_hidden_folders_are_no_classes(tmp_path: Path) -> None:
 # --- the test set -------------------------------------------------------------------------------------------------
 
 
-def test_a_test_folder_of_ones_own(layout1: Path, tmp_path: Path) -> None:
+def test_another_test_folder(layout1: Path, tmp_path: Path) -> None:
     put(tmp_path / "mine", "cat/1.png", "cat/2.png")
     corpus = Source.parse(layout1).corpus(test=tmp_path / "mine")
     assert names_of_test(corpus) == {"cat/1.png": "cat", "cat/2.png": "cat"}
@@ -512,7 +512,7 @@ def test_how_much_is_checked(layout1: Path) -> None:
 
 # --- arrays -------------------------------------------------------------------------------------------------------
 
-PICTURES = np.arange(6 * 4 * 4, dtype=np.uint8).reshape(6, 4, 4)
+IMAGES = np.arange(6 * 4 * 4, dtype=np.uint8).reshape(6, 4, 4)
 
 
 @pytest.mark.parametrize(
@@ -530,7 +530,7 @@ PICTURES = np.arange(6 * 4 * 4, dtype=np.uint8).reshape(6, 4, 4)
     ],
 )
 def test_labels_in_arrays(y: object, classes: tuple[str, ...], labels: list[int]) -> None:
-    corpus = corpus_from_arrays(PICTURES, y)  # type: ignore[arg-type]
+    corpus = corpus_from_arrays(IMAGES, y)  # type: ignore[arg-type]
     if classes == ("False", "True"):
         classes = ("0", "1")
     assert corpus.classes == classes
@@ -542,16 +542,16 @@ def test_labels_in_arrays(y: object, classes: tuple[str, ...], labels: list[int]
 
 def test_arrays_with_class_names_and_a_test_set() -> None:
     corpus = corpus_from_arrays(
-        PICTURES, [0, 1, -1, -1, -1, 0], test_x=PICTURES[:2], test_y=[2, 0], classes=["cat", "dog", "eel"], flip=False
+        IMAGES, [0, 1, -1, -1, -1, 0], test_x=IMAGES[:2], test_y=[2, 0], classes=["cat", "dog", "eel"], flip=False
     )
     assert corpus.classes == ("cat", "dog", "eel")
     assert corpus.test_labels is not None
     assert corpus.test_labels.tolist() == [2, 0]
     assert not corpus.flip
-    corpus = corpus_from_arrays(PICTURES, ["dog", "cat", "", "", "", ""], classes=["dog", "cat"])
+    corpus = corpus_from_arrays(IMAGES, ["dog", "cat", "", "", "", ""], classes=["dog", "cat"])
     assert corpus.classes == ("dog", "cat")
     assert corpus.labels.tolist() == [0, 1, -1, -1, -1, -1]
-    assert (corpus_from_arrays(PICTURES, [-1] * 6, classes=["a", "b"]).labels == -1).all()
+    assert (corpus_from_arrays(IMAGES, [-1] * 6, classes=["a", "b"]).labels == -1).all()
 
 
 @pytest.mark.parametrize(
@@ -569,21 +569,21 @@ def test_arrays_with_class_names_and_a_test_set() -> None:
         ([0, 1, 2, 0, 0, 1], {"classes": ["a", "b"]}, r"y: 2 is not one of the classes \(a, b\)"),
         (["cat", "dog", "dgo", "", "", ""], {"classes": ["cat", "dog"]}, "Did you mean 'dog'?"),
         ([0, 1, 1, 0, 0, 1], {"classes": ["a", "a"]}, "classes: a name occurs twice"),
-        ([0, 1, 1, 0, 0, 1], {"test_x": PICTURES}, "go together"),
-        ([0, 1, 1, 0, 0, 1], {"test_x": PICTURES, "test_y": [0]}, "test_y: 1 labels for 6"),
-        ([0, 1, 1, 0, 0, 1], {"test_x": PICTURES, "test_y": [0, 1, -1, 0, 0, 0]}, "test_y: image 2 has no label"),
-        ([0, 1, 1, 0, 0, 1], {"test_x": PICTURES[:1], "test_y": [5]}, "test_y: 5 is not one of the classes"),
+        ([0, 1, 1, 0, 0, 1], {"test_x": IMAGES}, "go together"),
+        ([0, 1, 1, 0, 0, 1], {"test_x": IMAGES, "test_y": [0]}, "test_y: 1 labels for 6"),
+        ([0, 1, 1, 0, 0, 1], {"test_x": IMAGES, "test_y": [0, 1, -1, 0, 0, 0]}, "test_y: image 2 has no label"),
+        ([0, 1, 1, 0, 0, 1], {"test_x": IMAGES[:1], "test_y": [5]}, "test_y: 5 is not one of the classes"),
     ],
 )
 def test_wrong_arrays(y: object, options: dict[str, object], match: str) -> None:
     with pytest.raises(UserError, match=match):
-        corpus_from_arrays(PICTURES, y, **options)  # type: ignore[arg-type]
+        corpus_from_arrays(IMAGES, y, **options)  # type: ignore[arg-type]
     with pytest.raises(UserError, match="shape"):
-        corpus_from_arrays(PICTURES.reshape(6, 16), [0, 1, 0, 1, 0, 1])
+        corpus_from_arrays(IMAGES.reshape(6, 16), [0, 1, 0, 1, 0, 1])
 
 
 def test_a_corpus_checks_itself() -> None:
-    images = ArrayImages(PICTURES)
+    images = ArrayImages(IMAGES)
     good = np.zeros(6, np.int64)
     with pytest.raises(ValueError, match="labels must hold one class per image"):
         Corpus("x", ("a", "b"), images, good[:3], good)
@@ -611,7 +611,7 @@ def test_digits(tmp_path: Path) -> None:
     assert (corpus.images.pixels.min(), corpus.images.pixels.max()) == (0, 255)
     everywhere = np.bincount(np.concatenate([corpus.labels, corpus.test_labels]))
     assert np.abs(np.bincount(corpus.test_labels) - everywhere / 5).max() <= 0.5
-    # Drawn once and for all: these very pictures are for testing.
+    # The draw never changes: exactly these images are for testing.
     assert corpus.test.names[:5] == ["0002", "0003", "0011", "0013", "0015"]
     assert again.test is not None
     assert again.test.names == corpus.test.names
@@ -674,7 +674,7 @@ def test_minus_one_is_no_class(tree: Path, tmp_path: Path) -> None:
     assert "remove the row to leave the image unlabeled" in message
 
 
-def test_pictures_that_are_not_read_are_counted(tmp_path: Path) -> None:
+def test_images_in_unsupported_formats_are_counted(tmp_path: Path) -> None:
     cats = put(tmp_path, "train/cat/1.png", "train/dog/1.png") / "train" / "cat"
     for name in ("a.HEIC", "b.heic", "notes.txt"):
         (cats / name).write_bytes(b"x")

@@ -22,7 +22,7 @@ from selftrain.errors import UserError
 
 
 def corpus_of(per_class: dict[str, int], *, unlabeled: int = 0, is_benchmark: bool = True) -> Corpus:
-    """Tiny pictures named as in a folder."""
+    """Tiny images named as in a folder."""
     classes = tuple(sorted(per_class))
     top = "train" if is_benchmark else "labeled"
     names = [f"{top}/{name}/{i:03d}.png" for name in classes for i in range(per_class[name])]
@@ -240,7 +240,7 @@ def test_validation_elsewhere_is_held_out_of_the_known_labels() -> None:
         ),
     ],
 )
-def test_what_can_not_be_drawn(corpus: Corpus, options: dict[str, int], match: str) -> None:
+def test_splits_that_cannot_be_drawn(corpus: Corpus, options: dict[str, int], match: str) -> None:
     with pytest.raises(UserError, match=match):
         make_split(corpus, **options)  # type: ignore[arg-type]
 

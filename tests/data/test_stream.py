@@ -75,7 +75,7 @@ def test_an_unlabeled_batch_has_no_label_field() -> None:
     assert not hasattr(unlabeled, "labels")
 
 
-def test_labels_belong_to_their_pictures() -> None:
+def test_labels_belong_to_their_images() -> None:
     stream = make_stream(n_labeled=5)
     labeled, _ = stream[3]
     rows = stream.shuffles[0].rows(3)
@@ -114,7 +114,7 @@ def test_global_random_state_is_left_alone() -> None:
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_pictures_held_in_memory_are_those_of_the_files(tmp_path: Path) -> None:
+def test_images_held_in_memory_are_those_of_the_files(tmp_path: Path) -> None:
     folder = layout_2(tmp_path)
     images = FileImages(folder, find_images(folder))
     data = make_settings("scratch", {}).data
