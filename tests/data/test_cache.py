@@ -25,6 +25,7 @@ from selftrain.data.features.store import (
     clear_caches,
     list_caches,
 )
+from selftrain.data.images import ArrayImages, FileImages, fingerprint
 from selftrain.errors import UserError
 from tests.processes import DEADLINE, started, wait_for
 
@@ -141,6 +142,23 @@ def test_a_full_disk_is_said_at_once_and_harms_no_other_cache(tmp_path: Path, mo
     kept = Counter()
     cached(tmp_path, kept)
     assert kept.calls == []
+
+
+def test_names_of_caches_never_change(tmp_path: Path) -> None:
+    """Another name would recompute the features of every user."""
+
+    def zeros(start: int, stop: int) -> np.ndarray:
+        return np.zeros((stop - start, 1, 2))
+
+    cached_array(tmp_path, {"x": 1, "views": ["clean"]}, (5, 1, 2), "float16", zeros, piece=2)
+    assert only_folder(tmp_path).name == "016dcb11ee931e917405d220"
+    images = ArrayImages(np.arange(32, dtype=np.uint8).reshape(2, 4, 4))
+    assert fingerprint(images) == "fe10b18adb417da5838f5c0aab157c89e31cdb3d5c712ae97897ffabdafd2247"
+    (tmp_path / "a.png").write_bytes(b"content")
+    os.utime(tmp_path / "a.png", ns=(10**18, 10**18))
+    files = FileImages(tmp_path, ["a.png"])
+    assert fingerprint(files) == "5af7ffd8a0d4851268495252806b79106d3ec5dd0654cc7c469a7da747016f8d"
+    assert fingerprint(files, times=False) == "3327db7e575898e739abc622038bc97dcdfa2c77efe4faea7cadcbea315f8705"
 
 
 SCRIPT = """
