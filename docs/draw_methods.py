@@ -1,4 +1,4 @@
-"""Draw the pictures of docs/methods/ anew: python docs/draw_methods.py
+"""Draw the diagrams of docs/methods/: python docs/draw_methods.py
 
 Knows nothing of the library: the few formulas that are drawn are typed again here.
 """
@@ -17,13 +17,13 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Circle, FancyArrowPatch, FancyBboxPatch, Rectangle
 
 FOLDER = Path(__file__).with_name("methods") / "pictures"
-WIDTH = 432  # points; a phone shows them at about 0.6 of their size
+WIDTH = 432  # points; phones show the diagrams at about 0.6 of their size
 INK, GREY, PALE = "#1f2328", "#6e7781", "#f3f4f6"
 TRUE, PSEUDO, WORST = (
     "#0b62c4",
     "#c8570b",
     "#8a3ffc",
-)  # what is learned from: true labels, pseudo labels, the worst case
+)  # the colours of true labels, pseudo labels and the worst case
 TINT = {TRUE: "#dcebfb", PSEUDO: "#fdeadb", WORST: "#efe5ff", GREY: PALE}
 STYLE: dict[Any, str] = {
     "svg.hashsalt": "selftrain",
@@ -34,11 +34,11 @@ STYLE: dict[Any, str] = {
 Point = tuple[float, float]
 
 
-# A picture is measured in points, from its lower left corner.
+# Coordinates are points from the lower left corner.
 
 
 def page(height: float) -> tuple[Figure, Axes]:
-    """A white sheet with round corners, which can be read on a dark page, too."""
+    """Return a white sheet with round corners, which stays readable on a dark page."""
     figure = Figure(figsize=(WIDTH / 72, height / 72))
     figure.patch.set_alpha(0)
     axes = figure.add_axes((0, 0, 1, 1))
@@ -74,7 +74,7 @@ def box(
     dots: Sequence[str] = (),
     type_size: float = 16,
 ) -> None:
-    """A box around ``at``; its dots say from which losses it learns."""
+    """Draw a box around ``at``; its dots show from which losses it learns."""
     (x, y), (w, h) = at, size
     shape = FancyBboxPatch((x - w / 2 + 4, y - h / 2 + 4), w - 8, h - 8, "round,pad=4,rounding_size=6")
     shape.set(facecolor=fill, edgecolor=color, linewidth=1.6, clip_on=False, zorder=4)
@@ -108,7 +108,7 @@ def arrow(
 
 
 def labels(axes: Axes, a: Point, b: Point, *, bend: float = 0.0) -> None:
-    """Pseudo labels: they go from a to b and carry no gradient."""
+    """Draw the arrow of pseudo labels from a to b; they carry no gradient."""
     arrow(axes, a, b, color=PSEUDO, dashed=True, bend=bend)
 
 
@@ -116,11 +116,11 @@ def rule(axes: Axes, y: float) -> None:
     axes.plot((18, WIDTH - 18), (y, y), color="#d0d7de", linewidth=1, clip_on=False)
 
 
-# Who labels, and who learns: the paper's figure of architectures, in a design of our own.
+# Which head labels and which learns: the paper's comparison of architectures, redrawn.
 
 
 def samples(axes: Axes, true_y: float, unlabeled_y: float, psi_y: float, psi_height: float) -> None:
-    """x^l and x^u on their way into psi."""
+    """Draw x^l and x^u with their arrows into psi."""
     for words, y in ((r"$x^l$", true_y), (r"$x^u$", unlabeled_y)):
         box(axes, (42, y), words, (46, 32), color=GREY, fill=PALE)
         arrow(axes, (66, y), (104, y))
@@ -142,7 +142,7 @@ def one_head(axes: Axes, base: float) -> None:
 
 
 def teacher(axes: Axes, base: float, psi: str, h: str, how: str) -> None:
-    """(b) and (c): another network labels."""
+    """Draw (b) or (c): another network labels."""
     samples(axes, base + 158, base + 110, base + 134, 84)
     arrow(axes, (160, base + 134), (211, base + 134))
     box(axes, (244, base + 134), "$h$", (64, 46), dots=(TRUE, PSEUDO))
@@ -246,7 +246,7 @@ def architectures() -> Figure:
     return panels("abcde")
 
 
-# Consistency: which two predictions have to agree.
+# Consistency: which two predictions must agree.
 
 
 def consistency() -> Figure:
@@ -286,7 +286,7 @@ def consistency() -> Figure:
 
 
 def chart(figure: Figure, place: tuple[float, float, float, float], height: float) -> Axes:
-    """Axes at a place given in points: left, bottom, width, height."""
+    """Add axes at a place given in points: left, bottom, width, height."""
     x, y, w, h = place
     axes = figure.add_axes((x / WIDTH, y / height, w / WIDTH, h / height))
     axes.patch.set_alpha(0)
@@ -296,7 +296,7 @@ def chart(figure: Figure, place: tuple[float, float, float, float], height: floa
 
 
 def bars(axes: Axes, heights: Sequence[float], lines: Sequence[float]) -> None:
-    """Confidences as bars, each against a line of its own; full where it is kept."""
+    """Draw confidences as bars, each with its own line; filled where the label is kept."""
     for x, (height, line) in enumerate(zip(heights, lines, strict=True)):
         kept = height >= line
         axes.bar(x, height, 0.62, color=PSEUDO if kept else "white", edgecolor=PSEUDO, linewidth=1.6, clip_on=False)
@@ -312,8 +312,8 @@ def thresholds() -> Figure:
     for x, y, name, idea in (
         (18, height - 4, "FixMatch", "one line, fixed"),
         (232, height - 4, "Dash", "the line rises"),
-        (18, height - 228, "FlexMatch", "a line a class"),
-        (232, height - 228, "DebiasMatch", "habits removed first"),
+        (18, height - 228, "FlexMatch", "one line per class"),
+        (232, height - 228, "DebiasMatch", "mean removed first"),
     ):
         text(sheet, (x, y - 18), name, 15, bold=True, align="left")
         text(sheet, (x, y - 38), idea, 13, color=GREY, align="left")
@@ -363,7 +363,7 @@ def thresholds() -> Figure:
 
 
 def distribution(axes: Axes, at: Point, p: Sequence[float], color: str) -> None:
-    """A small bar chart of three classes on the ground ``at``."""
+    """Draw a small bar chart of three classes on the baseline ``at``."""
     x, y = at
     for k, share in enumerate(p):
         bar = Rectangle((x + 19 * (k - 1) - 8, y), 16, max(1.0, 52 * share), facecolor=color, clip_on=False, zorder=4)
@@ -372,7 +372,7 @@ def distribution(axes: Axes, at: Point, p: Sequence[float], color: str) -> None:
 
 
 def picture(axes: Axes, at: Point, parts: Sequence[tuple[str, float]]) -> None:
-    """A sample: a disc and a square stand for two pictures, as visible as their shares."""
+    """Draw a sample: a disc and a square stand for two images, as opaque as their shares."""
     x, y = at
     frame = Rectangle((x - 25, y - 25), 50, 50, facecolor="white", edgecolor=INK, linewidth=1.4, clip_on=False)
     axes.add_patch(frame)
@@ -407,7 +407,7 @@ def mixing() -> Figure:
         arrow(axes, (x, y + 20), (x + 38, y + 20))
     rule(axes, height - 158)
 
-    title(axes, height - 160, "Mix", r"pictures and targets alike, $s \geq 0.5$")
+    title(axes, height - 160, "Mix", r"images and targets alike, $s \geq 0.5$")
     y, share = height - 246, 0.7
     mixed = [share * a + (1 - share) * b for a, b in zip((0.0, 0.0, 1.0), q, strict=True)]
     for x, parts, p, color in (
@@ -446,7 +446,7 @@ def mixing() -> Figure:
 def teachers_and_heads() -> Figure:
     height = 690
     figure, axes = page(height)
-    title(axes, height - 4, "Noisy Student", "every round starts afresh")
+    title(axes, height - 4, "Noisy Student", "every round starts from scratch")
     y = height - 92
     for i, (words, dots) in enumerate((("round 0", (TRUE,)), ("round 1", (TRUE, PSEUDO)), ("round 2", (TRUE, PSEUDO)))):
         box(axes, (66 + 134 * i, y), words, (88, 52), dots=dots, type_size=14)
@@ -465,7 +465,7 @@ def teachers_and_heads() -> Figure:
                 labels(axes, (other + (x - other) * 0.12, base + 87), (x - (x - other) * 0.12, base + 48))
     rule(axes, height - 344)
 
-    title(axes, height - 346, "Self-Tuning", "towards the keys of one's class")
+    title(axes, height - 346, "Self-Tuning", "towards the keys of its class")
     base = height - 530
     keys = {TRUE: ((300, 122), (340, 108), (324, 78), (362, 128)), GREY: ((92, 46), (64, 78), (112, 92), (58, 34))}
     for color, places in keys.items():
@@ -523,7 +523,7 @@ PICTURES: dict[str, Callable[[], Figure]] = {
 
 
 def tidy(svg: str) -> str:
-    """The same in fewer bytes: a tenth of a point is fine enough, and no line ends with a space."""
+    """Return the same SVG in fewer bytes: rounded to a tenth of a point, and without spaces at line ends."""
     svg = re.sub(r"-?\d+\.\d{4,}", lambda n: f"{round(float(n[0]), 1):g}" if len(n[0]) > 8 else n[0], svg)
     for long, short in (("DejaVuSans-", "font-"), ("stroke-dashoffset: 0; ", ""), ("stroke-linejoin: miter", "")):
         svg = svg.replace(long, short)
@@ -531,7 +531,7 @@ def tidy(svg: str) -> str:
 
 
 def draw(folder: Path, form: str = "svg") -> list[Path]:
-    """Write every picture; the same ones, byte for byte, each time."""
+    """Write every diagram, byte for byte the same each time."""
     folder.mkdir(parents=True, exist_ok=True)
     written = []
     with matplotlib.rc_context(STYLE):

@@ -1,4 +1,4 @@
-"""One start of two ranks, for all tests that ask what they did: two more processes that import torch cost enough."""
+"""One start of two ranks for all tests that read their results: importing torch in two processes is slow."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def run(*words: str) -> None:
 
 @pytest.fixture(scope="session")
 def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder in which two ranks left what they found, beside a run on one rank and half of another."""
+    """The folder with the results of two ranks, a run on one rank, and half of another such run."""
     folder = tmp_path_factory.mktemp("ranks")
     run("--out", str(folder / "one"))
     _half_a_run(folder / "from_one")
@@ -48,7 +48,7 @@ def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def _half_a_run(to: Path) -> None:
-    """A run on one rank that was stopped at step 3."""
+    """Train on one rank and stop at step 3."""
     take_step = Loop.take_step
 
     def stop(loop: Loop, *batch: Any) -> None:

@@ -1,6 +1,6 @@
-"""One suite for every method and every DST combination: what a method must do, whatever its equations.
+"""One suite for every method and every DST combination: the requirements that do not depend on the equations.
 
-Every method goes through the library's own loop, streams and views, over handwritten digits.
+Every method runs in the library's own loop, with its streams and views, on handwritten digits.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def test_resuming_changes_nothing(method: Method) -> None:
 
     other, stream, *_ = digits_loop(method, steps=6, seed=0)
     for p in other.net.parameters():
-        p.data.add_(1.0)  # whatever a fresh start happens to be
+        p.data.add_(1.0)  # so that nothing can come from the initial weights
     file.seek(0)
     other.load_state_dict(torch.load(file, weights_only=True))
     go_on(other, stream, 2)
@@ -180,11 +180,11 @@ def with_w_strong(method: Method, weight: float) -> Method:
 
 def test_strong_views_of_labeled_samples_have_their_weight(method: Method) -> None:
     if not hasattr(getattr(method, "base", method), "w_strong"):
-        assert method.name in ("remixmatch", "self_tuning")  # which learn from such views anyway
+        assert method.name in ("remixmatch", "self_tuning")  # they always learn from such views
         return
     loop, stream = well_under_way(with_w_strong(method, 1.0))
     batches = stream[loop.step]
-    loop.net.eval()  # so that no view changes what another gives
+    loop.net.eval()  # so that views do not affect each other
 
     def labeled_term(weight: float) -> torch.Tensor:
         torch.manual_seed(0)
@@ -213,7 +213,7 @@ def test_every_term_of_every_turn_is_seen(method: Method) -> None:
     assert {f"loss_{name}" for name in terms} == set(meter.read()) - {"loss"}
 
 
-def test_still_views_carry_no_gradient(method: Method) -> None:
+def test_views_without_gradient_get_none(method: Method) -> None:
     loop, stream = well_under_way(method)
     labeled, unlabeled = stream[loop.step]
     leaves = {name: unlabeled[name].float().div(127.5).sub(1).requires_grad_() for name in method.views.unlabeled}
@@ -289,14 +289,14 @@ def test_every_method_knows_its_regimes() -> None:
             why = f"{name} does not run in the {regime} regime: {cls.remarks[regime]}. It runs with `regime=.scratch.`"
             with pytest.raises(UserError, match=why):
                 make_method(name, regime)
-            with pytest.raises(UserError, match=why):  # an object, too
+            with pytest.raises(UserError, match=why):
                 selftrain.train((np.zeros((8, 4)), np.arange(8) % 2), method=cls(), regime=regime)
 
 
 @pytest.mark.parametrize(
     "name", [name for name, cls in METHODS.items() if not cls.can_be_base() and not issubclass(cls, Wrapper)]
 )
-def test_what_dst_cannot_wrap_says_why(name: str) -> None:
+def test_a_method_that_dst_cannot_wrap_says_why(name: str) -> None:
     for regime in REGIMES:
         with pytest.raises(UserError, match=f"dst cannot wrap '{name}': {METHODS[name].why_no_base}"):
             make_method(f"dst({name})", regime)

@@ -1,5 +1,5 @@
-"""Every method under two ranks that share a batch: both end with the same numbers, buffers and counters included; and
-with those of one rank that has the whole batch."""
+"""Every method on two ranks that share a batch: both end with the same state, buffers and counters included, and with
+that of one rank that has the whole batch."""
 
 from __future__ import annotations
 

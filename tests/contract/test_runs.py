@@ -1,4 +1,4 @@
-"""Whole runs on two ranks: one run folder, the numbers of one rank, stops and faults that all ranks take part in."""
+"""Whole runs on two ranks: one run folder, the results of one rank, and stops and errors that all ranks share."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.processes import wait_for
 
 KILLED_AT = 4
 """the step from which on a rank is killed"""
-pytestmark = pytest.mark.timeout(900)  # three processes that import torch take their time on a busy machine
+pytestmark = pytest.mark.timeout(900)  # three processes that import torch are slow on a busy machine
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:
@@ -31,7 +31,7 @@ def rows(folder: Path) -> list[dict[str, Any]]:
 
 
 def assert_same(folder: Path, one: Path) -> None:
-    """A finished run, and one on a single rank: the same up to rounding."""
+    """Check that a finished run and one on a single rank are the same up to rounding."""
     assert [row["step"] for row in rows(folder)] == [row["step"] for row in rows(one)] == [3, 6]
     for mine, theirs in zip(rows(folder), rows(one), strict=True):
         for name in ("loss", "loss_worst", "pseudo_label_quantity"):
@@ -69,7 +69,7 @@ def test_two_ranks_write_one_run(found: list[dict[str, str]], folder: Path, one:
     assert log.count("step 6/6") == 1
 
 
-def test_faults_are_told_once(found: list[dict[str, str]], folder: Path) -> None:
+def test_errors_are_printed_once(found: list[dict[str, str]], folder: Path) -> None:
     for name, words in (("again", "exists already"), ("odd", "train.batch=17: 2 devices cannot share it equally")):
         told = sorted(rank[name] for rank in found)
         assert told[0] == "SystemExit: 2"
@@ -78,7 +78,7 @@ def test_faults_are_told_once(found: list[dict[str, str]], folder: Path) -> None
     assert "c.jpg: cannot be read" in (folder / "fault1.txt").read_text()
 
 
-def test_a_signal_to_one_rank_stops_both_and_one_rank_goes_on(
+def test_a_signal_to_one_rank_stops_both_and_one_rank_resumes(
     found: list[dict[str, str]], folder: Path, one: Path
 ) -> None:
     assert [told["stopped"] for told in found] == ["exit 130", "exit 130"]
@@ -88,7 +88,7 @@ def test_a_signal_to_one_rank_stops_both_and_one_rank_goes_on(
     assert_same(folder / "stopped", one)
 
 
-def test_two_ranks_go_on_with_the_run_of_one(found: list[dict[str, str]], folder: Path, one: Path) -> None:
+def test_two_ranks_resume_the_run_of_one(found: list[dict[str, str]], folder: Path, one: Path) -> None:
     assert found[0]["from_one"] == "done"
     assert_same(folder / "from_one", one)
 
@@ -121,7 +121,7 @@ def test_a_killed_rank_ends_the_run_and_resume_completes_it(tmp_path: Path) -> N
     assert json.loads((out / "results.json").read_text())["steps"] == 30
 
 
-def test_what_srun_says(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_started_by_srun(monkeypatch: pytest.MonkeyPatch) -> None:
     assert started() == (1, 1, 0, "")
     monkeypatch.setenv("SLURM_NTASKS", "8")  # of sbatch: no step has been started
     assert started().ranks == 1
@@ -135,6 +135,6 @@ def test_what_srun_says(monkeypatch: pytest.MonkeyPatch) -> None:
         make_fabric(make_settings("scratch", {}).train)
 
 
-def test_python_asks_for_processes() -> None:
+def test_python_says_how_to_start_processes() -> None:
     with pytest.raises(ProcessesMissingError, match=r"torchrun --nproc-per-node 2"):
         make_fabric(make_settings("scratch", {"train.devices": 2}).train)

@@ -1,4 +1,4 @@
-"""The documentation tells the truth: its code runs, its commands exist, its tables are those of the code."""
+"""The documentation is right: its code runs, its commands exist, and its tables match the code."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def blocks(page: Path, language: str) -> list[str]:
 
 
 def rows(page: Path) -> dict[str, list[str]]:
-    """The rows of a page's tables by their first cell, which is in code marks: `optim.lr`."""
+    """Return the rows of a page's tables by their first cell, which is in backticks: `optim.lr`."""
     found = {}
     for line in page.read_text(encoding="utf-8").splitlines():
         cells = [cell.strip() for cell in line.strip("|").split(" | ")]
@@ -38,14 +38,14 @@ def rows(page: Path) -> dict[str, list[str]]:
 
 
 def run(code: list[str], names: dict[str, Any] | None = None) -> dict[str, Any]:
-    """Run blocks one after another, as a reader would, and give back the names they leave."""
+    """Run blocks of code one after another, as a reader would, and return the names they define."""
     names = {"__name__": "documentation"} if names is None else names
     for block in code:
         exec(compile(block, "documentation", "exec", dont_inherit=True), names)
     return names
 
 
-def test_the_loop_of_ones_own_runs(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_loop_in_own_loop_md_runs(capsys: pytest.CaptureFixture[str]) -> None:
     code = blocks(ROOT / "docs" / "own-loop.md", "python")
     names = run(code[:1])
     assert int(names["net"].step) == names["steps"]

@@ -1,4 +1,4 @@
-"""The pages of docs/methods: every method is there as the code has it, and its pictures are those the code draws."""
+"""The pages of docs/methods: they describe every method as the code has it, with the diagrams that the code draws."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PAGES = sorted(FOLDER.glob("*.md"))
 AGAIN = "run python docs/draw_methods.py"
 
 
-def test_the_pictures_are_those_that_the_code_draws(tmp_path: Path) -> None:
+def test_the_diagrams_are_those_that_the_code_draws(tmp_path: Path) -> None:
     drawn = runpy.run_path(str(ROOT / "docs" / "draw_methods.py"))["draw"](tmp_path)
     kept = {path.name: path.read_text(encoding="utf-8") for path in (FOLDER / "pictures").iterdir()}
     assert {path.name for path in drawn} == set(kept), AGAIN
@@ -30,14 +30,14 @@ def test_the_pictures_are_those_that_the_code_draws(tmp_path: Path) -> None:
             assert text == kept[path.name], f"{path.name}: {AGAIN}"
 
 
-def test_every_picture_is_on_a_page_and_has_a_text_for_those_who_cannot_see_it() -> None:
+def test_every_diagram_is_on_a_page_and_has_an_alt_text() -> None:
     shown = [image for page in PAGES for image in re.findall(r"!\[([^]]*)\]\(([^)]+)\)", page.read_text("utf-8"))]
     assert {FOLDER / path for _, path in shown} == set((FOLDER / "pictures").iterdir())
     assert all(len(alt) > 40 for alt, _ in shown)
 
 
 def slug(heading: str) -> str:
-    """The anchor that GitHub gives a heading."""
+    """Return the anchor that GitHub gives a heading."""
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
