@@ -24,9 +24,8 @@ DIGITS = {
 DIGITS_METHODS = {"mean_teacher": "mean_teacher(m=0.99)"}
 """methods that are spelled differently on digits, for the same reason"""
 
-BASES = (
-    "fixmatch", "flexmatch", "mean_teacher", "noisy_student", "dividemix", "uda", "dash", "debiasmatch", "pseudo_label",
-)  # fmt: skip
+FIRST_BASES = ("fixmatch", "flexmatch", "mean_teacher", "noisy_student", "dividemix", "uda", "dash", "debiasmatch")
+BASES = tuple(dict.fromkeys((*FIRST_BASES, *(name for name, method in METHODS.items() if method.can_be_base()))))
 """every method that DST can wrap, those of the paper first"""
 
 
