@@ -1,10 +1,10 @@
-# demo: set up and run the main job.  test: set up and pass all tests.  check: format, lint, types.
-# bench: speed, as ratios.
+# demo: set up and run the main job.  test: set up and pass all tests.  check: format, lint, types, import arrows.
+# test-fast: no processes, no browser, no training beyond a few steps.  bench: speed, as ratios.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test check format bench clean
+.PHONY: demo test test-fast check format bench clean
 
 demo: $(VENV)/installed
 	$(BIN)/selftrain demo
@@ -12,10 +12,14 @@ demo: $(VENV)/installed
 test: $(VENV)/installed
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
+test-fast: $(VENV)/installed
+	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not long"
+
 check: $(VENV)/installed
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 format: $(VENV)/installed
 	$(BIN)/ruff format .
