@@ -71,8 +71,6 @@ def train(
         The run folder; resume the run in it; stop at an unreadable image instead of leaving it out; print nothing.
     watch
         Called with the row of metrics of each evaluation, those from before a resume first. An exception ends the run.
-    reporter
-        Where messages and progress go instead of standard error.
 
     Returns
     -------
