@@ -159,7 +159,7 @@ def test_a_missing_logger_is_named(data: Path, tmp_path: Path, monkeypatch: pyte
         with pytest.raises(UserError, match=rf"`train.logger={kind}`: .*pip install 'selftrain\[{kind}\]'"):
             train_small(data, tmp_path / "run", labels_per_class=2, settings={"train.logger": kind})
     assert not (tmp_path / "run").exists()
-    with pytest.raises(UserError, match=r"train\.logger=tensorbord: expected one of none, tensorboard, wandb"):
+    with pytest.raises(UserError, match=r"`train\.logger=tensorbord`: expected one of none, tensorboard, wandb"):
         train_small(data, tmp_path / "run", labels_per_class=2, settings={"train.logger": "tensorbord"})
 
 
