@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 import signal
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -232,21 +233,32 @@ def test_a_diverging_run_says_what_to_do(tmp_path: Path) -> None:
         train_small(layout_2(tmp_path / "data"), tmp_path / "run", labels_per_class=2, settings={"optim.lr": 1e30})
 
 
+@pytest.fixture
+def two_threads() -> Iterator[None]:
+    """Two threads before the call, one inside: two spinning threads would crawl beside another test."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.mark.usefixtures("two_threads")
 def test_a_call_leaves_the_process_as_it_was(tmp_path: Path) -> None:
-    threads, handler = torch.get_num_threads(), signal.getsignal(signal.SIGTERM)
+    handler = signal.getsignal(signal.SIGTERM)
     torch.manual_seed(7)
     expected = torch.rand(3)
     torch.manual_seed(7)
-    train_small(layout_2(tmp_path / "data"), tmp_path / "run", labels_per_class=2, settings={"train.threads": 2})
-    assert torch.get_num_threads() == threads
+    train_small(layout_2(tmp_path / "data"), tmp_path / "run", labels_per_class=2, settings={"train.threads": 1})
+    assert torch.get_num_threads() == 2
     assert torch.equal(torch.rand(3), expected)
     assert signal.getsignal(signal.SIGTERM) is handler
 
 
+@pytest.mark.usefixtures("two_threads")
 def test_a_failing_call_leaves_the_process_as_it_was(tmp_path: Path) -> None:
-    threads, state = torch.get_num_threads(), torch.get_rng_state()
-    settings = {"optim.lr": 1e30, "train.threads": 2}
+    state = torch.get_rng_state()
+    settings = {"optim.lr": 1e30, "train.threads": 1}
     with pytest.raises(UserError, match="loss is not finite"):
         train_small(layout_2(tmp_path / "data"), tmp_path / "run", labels_per_class=2, settings=settings)
-    assert torch.get_num_threads() == threads
+    assert torch.get_num_threads() == 2
     assert torch.equal(torch.get_rng_state(), state)
