@@ -13,7 +13,7 @@ test: $(VENV)/installed
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-fast: $(VENV)/installed
-	$(BIN)/python -m pytest -n 2 --dist loadfile -m "not slow and not long"
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not long"
 
 check: $(VENV)/installed
 	$(BIN)/ruff format --check .

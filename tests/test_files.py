@@ -35,6 +35,7 @@ def test_files_have_the_mode_of_the_users_mask(tmp_path: Path) -> None:
     assert stat.S_IMODE((tmp_path / "file").stat().st_mode) == 0o644
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ["/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"])
 def test_open_files_and_pipes_are_appended_to(tmp_path: Path, name: str) -> None:
     code = f"from pathlib import Path; from selftrain.files import *; p = Path({name!r}); check_writable(p); "

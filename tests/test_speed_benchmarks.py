@@ -18,6 +18,8 @@ from benchmarks.engine import STRONG, WEAK, parts
 from benchmarks.problems import batch_of, floor_of, image_problem, passes_of
 from benchmarks.ratios import Apart, Row, Times, take_turns
 
+pytestmark = pytest.mark.long
+
 SMALL: dict[str, Any] = {"batch": 4, "unlabeled_batch": 6, "pool": 40, "network.backbone": "wrn-tiny", "data.size": 16}
 
 

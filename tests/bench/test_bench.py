@@ -62,6 +62,7 @@ def test_every_method_is_in_the_bench_of_every_method() -> None:
     assert set(BASES) == {name for name in METHODS if method_info(name).can_be_base}
 
 
+@pytest.mark.long
 def test_a_grid_runs_every_cell_once(tmp_path: Path) -> None:
     cells = cells_of(TINY, seeds=2)
     done, failed = run_grid(cells, None, tmp_path, LocalProcesses(2))
@@ -181,6 +182,7 @@ def bench_command(out: Path) -> list[str]:
             "dst(fixmatch)", "--seeds", "1", "--processes", "1", "--out", str(out), *sets]  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.timeout(900)
 def test_a_killed_bench_and_a_killed_worker_end_with_the_same_table(tmp_path: Path) -> None:
     bench = replace(BENCHES["cpu/digits"], rows=rows_of(("supervised", "dst(fixmatch)")))
@@ -352,6 +354,7 @@ def test_a_bench_from_a_yaml_file(tmp_path: Path) -> None:
 # --- verify -------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.long
 def test_verify_repeats_a_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bench = replace(TINY, variants=(Variant("few"),))
     cell = cells_of(bench, seeds=1)[1]

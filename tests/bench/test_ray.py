@@ -20,7 +20,7 @@ from selftrain.bench.table import markdown
 from selftrain.errors import UserError
 from tests.processes import command_of, descendants, wait_for
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 BENCH = Bench(
     "a test", ("digits",), (Row("supervised"), Row("dst(fixmatch)")),
     {

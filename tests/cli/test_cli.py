@@ -71,6 +71,7 @@ def odd_images(folder: Path) -> list[str]:
     return ["a/b c/deep16.png", "a/b c/ü/web.webp", "a/grey.jpg", "alpha.png", "moving.gif"]
 
 
+@pytest.mark.long
 def test_help_teaches_without_importing_torch() -> None:
     code = """
 import sys
@@ -195,6 +196,7 @@ def test_train_reports_its_data_and_result(
     assert [path.name for path in (tmp_path / "runs").iterdir()] == ["photos-dst-fixmatch-seed0"]
 
 
+@pytest.mark.long
 def test_train_continues_when_its_output_pipe_is_closed(tmp_path: Path) -> None:
     data, out = layout_2(tmp_path / "data"), tmp_path / "run"
     words = ["train", data, "--labels-per-class", 2, "--out", out, *(word for word in QUICK if word != "--quiet")]
@@ -211,6 +213,7 @@ def test_train_continues_when_its_output_pipe_is_closed(tmp_path: Path) -> None:
     assert len((out / "log.txt").read_text().splitlines()) > 1
 
 
+@pytest.mark.long
 def test_ctrl_c_keeps_the_features_extracted_so_far(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

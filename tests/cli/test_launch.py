@@ -32,6 +32,7 @@ time.sleep(60)
 """
 
 
+@pytest.mark.long
 def test_a_rank_ends_when_its_launcher_was_killed() -> None:
     with subprocess.Popen([sys.executable, "-c", LAUNCHER], stdout=subprocess.PIPE, text=True) as launcher:
         assert launcher.stdout is not None
@@ -48,6 +49,7 @@ def _runs(pid: int) -> bool:
         return False
 
 
+@pytest.mark.long
 def test_a_process_without_launcher_is_not_ended() -> None:
     code = "from selftrain.cli.launch import end_with_launcher; end_with_launcher(); print('on')"
     environment = {key: value for key, value in os.environ.items() if key != "SELFTRAIN_LAUNCHER"}

@@ -194,6 +194,7 @@ def test_settings_of_a_run_on_features(from_features: Runs, name: str) -> None:
     from_features.check(name, *FROM_FEATURES[name])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", FROM_STORED_VIEWS)
 def test_settings_of_a_run_on_stored_views(from_stored_views: Runs, name: str) -> None:
     from_stored_views.check(name, *FROM_STORED_VIEWS[name])

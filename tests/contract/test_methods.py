@@ -61,6 +61,7 @@ FASTER: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("regime", ["scratch", "frozen"])
 @pytest.mark.parametrize("spelling", SPELLINGS)
 def test_it_trains(spelling: str, regime: str) -> None:
@@ -76,6 +77,7 @@ def test_it_trains(spelling: str, regime: str) -> None:
     assert labeled_loss(loop.predictor, x, y) < 0.75 * before
 
 
+@pytest.mark.long
 @in_turns_too
 def test_resuming_changes_nothing(method: Method) -> None:
     """Stopped in the middle (of the second round, where there are several), saved, loaded into a fresh run."""
@@ -117,6 +119,7 @@ def test_small_problems(method: Method, problem: dict[str, Any]) -> None:
 BFLOAT16: dict[str, Any] = {"train.precision": "bf16-mixed"}
 
 
+@pytest.mark.long
 @in_turns_too
 def test_bfloat16(method: Method) -> None:
     loop, stream, x, y = digits_loop(method, steps=3, **BFLOAT16)
@@ -249,6 +252,7 @@ def test_an_objective_changes_neither_batch_nor_method(method: Method) -> None:
     assert spell_method(method) == before[3]
 
 
+@pytest.mark.long
 def test_a_run_folder_predicts_what_was_trained(method: Method, tmp_path: Path) -> None:
     digits = load_digits(n_class=3)
     x, y = digits.images[:60].astype(np.uint8) * 15, digits.target[:60].copy()

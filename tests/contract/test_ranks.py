@@ -13,7 +13,7 @@ import torch
 from tests.contract.spellings import IN_TURNS, SPELLINGS
 from tests.tiny import AVERAGED, SAME_ON_ANY_RANKS, trajectory
 
-pytestmark = pytest.mark.timeout(900)  # as in test_runs.py
+pytestmark = [pytest.mark.timeout(900), pytest.mark.long]  # as in test_runs.py
 
 
 @pytest.fixture(scope="module")

@@ -23,7 +23,10 @@ from tests.processes import wait_for
 
 KILLED_AT = 4
 """the step from which on a rank is killed"""
-pytestmark = pytest.mark.timeout(900)  # three processes that import torch are slow on a busy machine
+pytestmark = [
+    pytest.mark.timeout(900),
+    pytest.mark.long,
+]  # three processes that import torch are slow on a busy machine
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:

@@ -176,6 +176,7 @@ cached_array(Path(sys.argv[1]), {"x": 1}, (50, 3, 4), "float32", compute, piece=
 """
 
 
+@pytest.mark.long
 def test_killed_while_it_is_filled(tmp_path: Path) -> None:
     log = tmp_path / "log"
     command = [sys.executable, "-c", SCRIPT, str(tmp_path / "cache"), str(log)]
@@ -193,6 +194,7 @@ def test_killed_while_it_is_filled(tmp_path: Path) -> None:
     assert np.array_equal(array, value(0, 50))
 
 
+@pytest.mark.long
 def test_two_processes_share_the_work_of_one(tmp_path: Path) -> None:
     log = tmp_path / "log"
     command = [sys.executable, "-c", SCRIPT, str(tmp_path / "cache"), str(log)]

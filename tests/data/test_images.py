@@ -478,6 +478,7 @@ def test_the_quick_check_of_a_jpeg_agrees_with_reading_it(tmp_path: Path, progre
     assert outcomes == {True, False}
 
 
+@pytest.mark.long
 def test_importing_is_light() -> None:
     # The packages around them may import more: stand-ins show what these three modules themselves ask for.
     code = """

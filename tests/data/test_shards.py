@@ -318,6 +318,7 @@ def run(data: Path, out: Path, pattern: str, **more: Any) -> selftrain.Run:
     return selftrain.train(data, out=out, unlabeled=pattern, settings=quick | options.pop("settings", {}), **options)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_run_on_shards_resumes_exactly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int) -> None:
     """A run that is stopped and resumed gives the same weights as one that was never stopped."""
@@ -340,6 +341,7 @@ def test_a_run_on_shards_resumes_exactly(tmp_path: Path, monkeypatch: pytest.Mon
     assert ours == theirs
 
 
+@pytest.mark.long
 def test_a_frozen_run_on_shards(tmp_path: Path) -> None:
     """Features of images in shards are those of the same images in files."""
     pattern = write_shards(tmp_path / "more", labeled=False)

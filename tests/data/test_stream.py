@@ -107,6 +107,7 @@ def test_another_seed_gives_other_batches() -> None:
     assert not torch.equal(make_stream()[0][1].weak, make_stream(seed=4)[0][1].weak)
 
 
+@pytest.mark.long
 def test_global_random_state_is_left_alone() -> None:
     before = torch.get_rng_state()
     for _ in batches(make_stream(), 0, 2, workers=1):

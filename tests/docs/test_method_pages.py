@@ -19,6 +19,7 @@ PAGES = sorted(FOLDER.glob("*.md"))
 AGAIN = "run python docs/draw_methods.py"
 
 
+@pytest.mark.long
 def test_the_diagrams_are_those_that_the_code_draws(tmp_path: Path) -> None:
     drawn = runpy.run_path(str(ROOT / "docs" / "draw_methods.py"))["draw"](tmp_path)
     kept = {path.name: path.read_text(encoding="utf-8") for path in (FOLDER / "pictures").iterdir()}

@@ -63,6 +63,7 @@ def test_memory_is_that_of_the_process() -> None:
     del block
 
 
+@pytest.mark.long
 @pytest.mark.skipif(sys.platform != "linux", reason="the system does not tell")
 def test_memory_is_not_that_of_the_process_that_started_it() -> None:
     block = torch.ones(200_000_000)  # 0.8 GB

@@ -214,6 +214,7 @@ def test_no_host_sync_in_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
             observer.on_step(made, seen(0, 1))
 
 
+@pytest.mark.long
 def test_two_ranks_see_what_one_sees(tmp_path: Path) -> None:
     """The same batch on one rank and shared by two gives the same counts, and a state that either can load."""
     out = tmp_path / "found.json"

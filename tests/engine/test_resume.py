@@ -23,6 +23,8 @@ import torch
 import selftrain
 from tests.folders import layout_2
 
+pytestmark = pytest.mark.long
+
 TIMES = ("seconds", "steps_per_second")
 
 

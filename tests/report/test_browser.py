@@ -19,6 +19,8 @@ import selftrain
 from selftrain.report import write_report
 from tests.report.made import NASTY, make_run
 
+pytestmark = pytest.mark.long
+
 CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 DESKTOP, PHONE = (1280, 900), (360, 740)
 

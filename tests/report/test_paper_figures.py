@@ -51,6 +51,7 @@ def runs(bench_folder: Path) -> list[RunData]:
     return [read_run(path.parent) for path in bench_folder.rglob("config.yaml")]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", NEED_RUNS)
 def test_each_figure_is_drawn_from_the_runs_of_its_bench(
     bench_folder: Path, runs: list[RunData], tmp_path: Path, name: str
@@ -97,6 +98,7 @@ def command(monkeypatch: pytest.MonkeyPatch, *words: object) -> int:
     return 0
 
 
+@pytest.mark.long
 def test_the_command_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], bench_folder: Path
 ) -> None:
@@ -130,6 +132,7 @@ def test_every_figure_is_listed_with_its_commands() -> None:
         assert name not in NEED_RUNS or len(cells_of(BENCHES[f"figure/{name}"], 1)) <= 8
 
 
+@pytest.mark.long
 def test_the_worst_hyperplane_fits_the_labels_and_moved_features_limit_its_harm() -> None:
     found = solve()
     y, few = found.y, found.few
@@ -148,6 +151,7 @@ def test_the_worst_hyperplane_fits_the_labels_and_moved_features_limit_its_harm(
     assert differ(predicted(found.learned_z, found.z), y) < differ(predicted(found.learned, found.x), y)
 
 
+@pytest.mark.long
 def test_hyperplanes_needs_no_runs_and_other_figures_do(tmp_path: Path) -> None:
     written = draw_figures(["hyperplanes"], [], tmp_path / "drawn.png")
     assert written == [tmp_path / "drawn.png", tmp_path / "drawn.svg"]

@@ -22,6 +22,8 @@ from selftrain.runs.fit import fit
 from tests.folders import layout_1, layout_2, layout_3
 from tests.runs.small_runs import train_small
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> Path:

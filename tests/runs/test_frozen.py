@@ -22,6 +22,8 @@ from selftrain.errors import UserError
 from selftrain.files import read_json, write_json
 from tests.folders import layout_2
 
+pytestmark = pytest.mark.long
+
 QUICK = {"train.batch": 6, "train.unlabeled_batch": 8, "train.eval_every": 10, "network.bottleneck": 32}
 
 

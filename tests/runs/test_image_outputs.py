@@ -19,6 +19,8 @@ from selftrain.errors import UserError
 from tests.folders import CLASSES, fill, layout_2, layout_3
 from tests.runs.small_runs import train_small
 
+pytestmark = pytest.mark.long
+
 
 def outputs(run: selftrain.Run) -> dict[str, np.ndarray]:
     with np.load(run.folder / "outputs.npz", allow_pickle=False) as file:

@@ -10,7 +10,7 @@ import pytest
 
 import selftrain
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.long]
 
 
 @pytest.fixture

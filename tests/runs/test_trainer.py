@@ -25,6 +25,8 @@ from selftrain.methods import DST, FixMatch
 from tests.folders import CLASSES, layout_1, layout_2, layout_3
 from tests.runs.small_runs import same_weights, train_small, weights
 
+pytestmark = pytest.mark.long
+
 
 @pytest.mark.parametrize("method", ["supervised", "pseudo_label", "fixmatch", "dst(fixmatch)"])
 def test_layout_1(tmp_path: Path, method: str) -> None:

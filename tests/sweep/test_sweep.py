@@ -22,6 +22,8 @@ from selftrain.sweep.search import Sweep
 from selftrain.sweep.space import Range, parse_search, read_space, size, usual_space
 from tests.processes import started, wait_for
 
+pytestmark = pytest.mark.long
+
 GIVEN: dict[str, Any] = {
     "data.path": "digits", "method": "fixmatch", "regime": "scratch", "data.labels_per_class": 4, "train.steps": 4,
     "train.batch": 4, "train.unlabeled_batch": 4, "train.eval_every": 2, "train.accelerator": "cpu", "train.threads": 1,
