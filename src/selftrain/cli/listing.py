@@ -29,7 +29,7 @@ def tables(what: str, pattern: str | None) -> Iterator[Table]:
 def _matching(names: list[str], pattern: str | None, what: str) -> list[str]:
     chosen = [name for name in names if pattern is None or fnmatch(name, pattern) or fnmatch(name, f"{pattern}.*")]
     if not chosen:
-        raise UserError(f"list {what} {pattern}: no name matches.{nearest(pattern or '', names)}")
+        raise UserError(f"list {what}: no name matches {pattern!r}.{nearest(pattern or '', names)}")
     return chosen
 
 

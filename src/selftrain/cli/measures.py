@@ -18,7 +18,7 @@ def print_measures(measures: Mapping[str, Any], where: str | None) -> None:
     """Print accuracy and its companions, then the accuracy of each class, lowest first."""
     console = LastingConsole()
     if measures["accuracy"] is None:
-        console.print("Not evaluated: there is no test set (--test DIR) and no held-out label.")
+        console.print("Not evaluated: there is no test set (pass one with --test DIR) and no held-out labels.")
         return
     console.print(_summary(measures, f"on {escape(str(where))}"))
     if measures.get("classes"):

@@ -97,7 +97,7 @@ def _vanishing(run: RunData, _: Sequence[RunData]) -> Iterator[Advice]:
         yield Advice(
             3,
             f"{plural(len(gone), 'class', 'classes')} {verb} vanishing",
-            f"{quoted(gone)} {verb} rarely or never predicted any more. {remedy.text}",
+            f"{quoted(gone)} {verb} now rarely or never predicted. {remedy.text}",
             remedy.command,
         )
     elif (imbalance := run.value("imbalance_ratio")) is not None and imbalance >= 3:

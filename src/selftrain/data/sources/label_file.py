@@ -187,8 +187,8 @@ def _columns(cells: Sequence[str], file: Path) -> tuple[int, int]:
     if missing:
         found = ", ".join(header) or "nothing"
         raise UserError(
-            f"{file}: no column {' and no column '.join(missing)} in the first line (found {found}); "
-            "it must begin with 'path,label'."
+            f"{file}: no column {' and no column '.join(missing)} in the first line (found {found}). "
+            "It must name the columns path and label."
         )
     twice = next((column for column in ("path", "label") if header.count(column) > 1), None)
     if twice is not None:

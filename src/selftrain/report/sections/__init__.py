@@ -31,5 +31,5 @@ SECTIONS: tuple[Callable[[Sequence[RunData]], Section], ...] = (
     confusion,
     calibration,
     examples,
-    settings,
+    settings,  # stays last: the page says before it what the runs lack
 )
