@@ -184,11 +184,13 @@ def from_stored_views(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     return Runs(folder, layout_2(folder / "data", per_class=4), usual, regime="frozen")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", FROM_PIXELS)
 def test_settings_of_a_run_on_pixels(from_pixels: Runs, name: str) -> None:
     from_pixels.check(name, *FROM_PIXELS[name])
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", FROM_FEATURES)
 def test_settings_of_a_run_on_features(from_features: Runs, name: str) -> None:
     from_features.check(name, *FROM_FEATURES[name])
