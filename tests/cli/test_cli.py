@@ -512,7 +512,7 @@ def test_options_that_contradict_each_other(
 ) -> None:
     data, out = layout_2(tmp_path / "data"), tmp_path / "run"
     assert run(monkeypatch, "train", data, "--steps", 2, "--set", "train.steps=5", "--out", out) == 2
-    assert "--set train.steps=5: conflicts with 2, which was also given" in capsys.readouterr().err
+    assert "--set: train.steps=5 conflicts with 2, which was also given" in capsys.readouterr().err
     assert not out.exists()
 
 

@@ -50,6 +50,7 @@ def translated(command: str, text: str) -> str:
         ("train", "`data.flip=True`: no.", "--set data.flip=true: no."),
         ("train", '`data.fold="1/5"`: no.', "--set data.fold=1/5: no."),
         ("train", "`data.size=None`: no.", "--set data.size=none: no."),
+        ("train", "`optim.lr=`: no.", "--set optim.lr=: no."),
         ("bench", "`labels_per_class=4`: too many.", "--set data.labels_per_class=4: too many."),
         ("bench", "Pass `labels_per_class`.", "Pass data.labels_per_class."),
         ("bench", '`regime="frozen"`: no.', "--set regime=frozen: no."),

@@ -142,11 +142,11 @@ def test_every_setting_has_a_help_text() -> None:
         ({"data.size": 7}, "`data.size=7`: expected a whole number from 8 to 4096 or none."),
         ({"data.crop": "pat"}, "`data.crop=pat`: expected one of pad, resized. Did you mean 'pad'?"),
         ({"seed": -1}, "`seed=-1`: expected a whole number from 0 to 4294967295."),
-        ({"optm.lr": 1}, "`optm.lr=1`: there is no such setting. Did you mean 'optim.lr'?"),
-        ({"data": 1}, "`data=1`: there is no such setting."),
+        ({"optm.lr": 1}, "`settings`: there is no setting 'optm.lr'. Did you mean 'optim.lr'?"),
+        ({"data": 1}, "`settings`: there is no setting 'data'."),
         (
             {"optim.lrr": 1},
-            "`optim.lrr=1`: there is no such setting. Did you mean 'optim.lr'? The settings of optim: lr,",
+            "`settings`: there is no setting 'optim.lrr'. Did you mean 'optim.lr'? The settings of optim: lr,",
         ),
     ],
 )

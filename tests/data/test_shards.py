@@ -292,7 +292,7 @@ def test_an_unlabeled_folder_beside_a_dataset(tmp_path: Path) -> None:
     assert corpus.labels[-2:].tolist() == [-1, -1]
     assert corpus.skipped == ("unlabeled:bad.png",)
     assert "no image in this folder" in error_of("digits", unlabeled=put(tmp_path / "bare", "1.txt"))
-    assert "the folder does not exist; give a folder of images, tar files" in error_of(
+    assert "there is no such folder; give a folder of images, tar files" in error_of(
         "digits", unlabeled=tmp_path / "none"
     )
 

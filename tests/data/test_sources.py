@@ -375,7 +375,7 @@ def test_wrong_test_folders(layout1: Path, tree: Path, tmp_path: Path) -> None:
     assert "mine/dogs: not a class of the training data (cat, dog). Did you mean 'dog'?" in message
     put(layout1, "test/bird/1.png")
     assert "test/bird: not a class" in error_of(layout1)
-    assert "the folder does not exist" in error_of(layout1, test=tmp_path / "none")
+    assert "there is no such folder" in error_of(layout1, test=tmp_path / "none")
     assert "contains training images" in error_of(layout1, test=layout1 / "labeled")
     (tmp_path / "bare").mkdir()
     assert "bare: no image" in error_of(layout1, test=tmp_path / "bare")

@@ -264,3 +264,25 @@ def test_a_failing_call_leaves_the_process_as_it_was(tmp_path: Path) -> None:
         train_small(layout_2(tmp_path / "data"), tmp_path / "run", labels_per_class=2, settings=settings)
     assert torch.get_num_threads() == 2
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_resumed_run_neither_gains_nor_loses_its_test_set(tmp_path: Path) -> None:
+    data = layout_2(tmp_path / "data")
+    (data / "test").rename(tmp_path / "test")
+    train_small(data, tmp_path / "run", labels_per_class=2)
+    with pytest.raises(UserError, match=r"was started with data\.test=None, not .*/test"):
+        train_small(data, tmp_path / "run", labels_per_class=2, test=tmp_path / "test", resume=True)
+
+
+def test_arrays_are_tested_on_arrays_only(tmp_path: Path) -> None:
+    x, y = np.zeros((8, 8, 8), np.uint8), np.arange(8) % 2
+    with pytest.raises(UserError, match="`test`: `data` is a pair of arrays"):
+        train_small((x, y), tmp_path / "run", test=tmp_path)
+    with pytest.raises(UserError, match="`settings`: 3 is not the name of a setting"):
+        train_small((x, y), tmp_path / "run", settings={3: 4})
+
+
+def test_a_file_is_not_taken_for_a_run_folder(tmp_path: Path) -> None:
+    (tmp_path / "run").touch()
+    with pytest.raises(UserError, match="exists and is not a folder"):
+        train_small(layout_2(tmp_path / "data"), tmp_path / "run", labels_per_class=2)

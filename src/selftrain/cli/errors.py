@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 # A name, perhaps dotted, perhaps with a value, between backticks that belong to no longer word such as a file name.
-QUOTED = re.compile(r"(?<![\w`/\\.-])`(?P<name>[A-Za-z_]\w*(?:\.\w+)*)(?:=(?P<value>[^`]+))?`(?![\w`/\\-]|\.\w)")
+QUOTED = re.compile(r"(?<![\w`/\\.-])`(?P<name>[A-Za-z_]\w*(?:\.\w+)*)(?:=(?P<value>[^`]*))?`(?![\w`/\\-]|\.\w)")
 SECTIONS = ("data", "network", "optim", "train", "method")
 """first words of the dotted names that ``--set`` takes"""
 OTHER_NAMES = {"settings": "set", "out": "output"}

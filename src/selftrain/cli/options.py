@@ -45,7 +45,7 @@ Backbone = Annotated[
 ]
 Steps = Annotated[int | None, typer.Option(min=1, help="Number of optimizer steps.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Stop at an unreadable image instead of leaving it out.")]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print only results and errors.")]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress and no messages.")]
 
 
 def settings_from(texts: list[str] | None) -> dict[str, str]:

@@ -28,7 +28,7 @@ def make_settings(regime: str, given: Mapping[str, Any]) -> Settings:
     known = known_settings()
     for name, value in {**REGIMES[regime], **given}.items():
         if name not in known:
-            raise UserError(_unknown(name, value))
+            raise UserError(_unknown(name))
         section, _, key = name.rpartition(".")
         (values[section] if section else top)[key] = value
     sections = {}
@@ -40,11 +40,13 @@ def make_settings(regime: str, given: Mapping[str, Any]) -> Settings:
     return settings
 
 
-def _unknown(name: str, value: Any) -> str:
-    section = name.partition(".")[0]
-    known = field_types(SECTIONS[section]) if section in SECTIONS else ()
-    others = f" The settings of {section}: {', '.join(known)}." if known else ""
-    return f"`{name}={value}`: there is no such setting.{nearest(name, known_settings())}{others}"
+def _unknown(name: str) -> str:
+    section, _, key = name.partition(".")
+    if section in SECTIONS and key:  # compared by the rest of the name: all settings of a section begin alike
+        known = field_types(SECTIONS[section])
+        near = nearest(key, known).replace("'", f"'{section}.", 1)
+        return f"`settings`: there is no setting {name!r}.{near} The settings of {section}: {', '.join(known)}."
+    return f"`settings`: there is no setting {name!r}.{nearest(name, known_settings())}"
 
 
 def with_values(settings: Settings, values: Mapping[str, Any]) -> Settings:

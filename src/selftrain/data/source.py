@@ -252,7 +252,7 @@ class Source:
     def _raise_not_found(self) -> NoReturn:
         text, root = str(self.data), self.root
         if root is not None and not os.path.isdir(root):
-            raise UserError(f"`root` {root}: the folder does not exist; it must contain the folders of the datasets.")
+            raise UserError(f"`root` {root}: there is no such folder; it must contain the folders of the datasets.")
         if os.path.exists(text):
             raise UserError(
                 f"`data` {text!r}: is a file; give a folder of images, tar files, or the name of a dataset ('selftrain "
@@ -277,7 +277,7 @@ class Source:
             return corpus.with_unlabeled(rows.subset(readable) if skipped else rows, skipped)
         if kind != "folder":
             raise UserError(
-                f"`unlabeled` {text}: the folder does not exist; give a folder of images, tar files "
+                f"`unlabeled` {text}: there is no such folder; give a folder of images, tar files "
                 f"('shards/{{000..099}}.tar'), or hf:NAME."
             )
         return add_unlabeled_folder(corpus, Path(text), checker)
@@ -389,7 +389,7 @@ def _test_path(test: Any, labels: Any) -> Path | None:
     if path.is_dir():
         return path
     if not path.is_file():
-        raise UserError(f"`test` {path}: the folder does not exist; it must contain one folder per class.")
+        raise UserError(f"`test` {path}: there is no such folder; it must contain one folder per class.")
     if labels is None:
         raise UserError(f"`test` {path}: a file is possible only with `labels`; give a folder of class folders.")
     return path

@@ -106,7 +106,7 @@ def _check_owner_of_options(spelling: Spelling, methods: Mapping[str, type[Metho
             value = spell(spelling.given[key])
             raise UserError(
                 f"{spelling.name} has no option {key!r}, but {inner.name} has: write "
-                f"{spelling.name}({inner.name}({key}={value})) or set `method.base.{key}={value}`."
+                f"{spelling.name}({inner.name}({key}={value})) or pass `method.base.{key}={value}`."
             )
 
 

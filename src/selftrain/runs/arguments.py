@@ -48,6 +48,8 @@ def parse_arguments(
     source = None if data is None else Source.parse(data, root=root, labels=labels)
     more = None if unlabeled is None else Source.parse(unlabeled, argument="unlabeled")
     test_arrays = test if isinstance(test, (tuple, list)) else None
+    if source is not None and source.kind == "arrays" and test is not None and test_arrays is None:
+        raise UserError("`test`: `data` is a pair of arrays (x, y), so the test set must also be a pair of arrays.")
     given: dict[str, Any] = {
         **named,
         "data.path": None if source is None else source.absolute(),
@@ -77,8 +79,12 @@ def _joined(given: dict[str, Any], settings: Mapping[str, Any] | None) -> dict[s
     if not isinstance(settings, Mapping):
         raise UserError(f"`settings`: expected names and values such as {{'optim.lr': 0.01}}, got {settings!r}.")
     for name, value in settings.items():
+        if not isinstance(name, str):
+            raise UserError(f"`settings`: {name!r} is not the name of a setting such as 'optim.lr'.")
         if name in given and str(given[name]) != str(value):
-            raise UserError(f"`{name}={value}`: conflicts with {given[name]}, which was also given. Keep one of them.")
+            raise UserError(
+                f"`settings`: {name}={value} conflicts with {given[name]}, which was also given. Keep one of them."
+            )
     joined = {**given, **settings}
     if joined.get("data.cache"):
         joined["data.cache"] = str(Path(joined["data.cache"]).expanduser().resolve())  # it need not exist yet

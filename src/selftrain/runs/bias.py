@@ -166,9 +166,7 @@ def _read_origin(run: RunLayout, reporter: Reporter | None, data: Any = None, te
 def _finished(run: RunLayout) -> Results:
     run.check()
     if not run.finished:
-        raise UserError(
-            f"{run.folder}: the run is not finished. Resume it first: `resume=True` `out={str(run.folder)!r}`"
-        )
+        raise UserError(f"{run.folder}: the run is not finished. Resume it first, with 'selftrain train'.")
     return run.read_results()
 
 

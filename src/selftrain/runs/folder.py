@@ -48,6 +48,8 @@ def check_free(run: RunLayout) -> None:
         taken = used or folder.is_symlink()
     except OSError as error:
         raise _cannot_make(folder, error) from None
+    if taken and not folder.is_dir():
+        raise UserError(f"`out` {folder}: exists and is not a folder. Choose another folder.")
     if taken:
         raise UserError(
             f"`out` {folder}: the folder exists already. Add `resume=True` to resume the run in it, or choose another "

@@ -69,4 +69,9 @@ def resumed(run: RunLayout, given: Mapping[str, Any], method: Method | None) -> 
                 f"`resume=True`: {run.folder} was started with {name}={before[name]}, not {now[name]}. "
                 f"Leave {name} out to resume it, or start a new run in another folder."
             )
+    if (before["data.test"] is None) != (now["data.test"] is None):  # it may move, but not come or go
+        raise UserError(
+            f"`resume=True`: {run.folder} was started with data.test={before['data.test']}, not {now['data.test']}. "
+            f"Resume it as it was started, or start a new run in another folder."
+        )
     return now
