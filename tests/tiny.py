@@ -167,7 +167,9 @@ def digits_loop(
         flat = pixels.reshape(len(pixels), 64).astype(np.float32)
         inputs = torch.from_numpy(flat)
         psi = Encoder(UnitFeatures(64), mean=(0.0,), std=(1.0,), bottleneck=32, dropout=0.1)
-        views = tuple(FeatureSpaceViews(flat, rows, noise=0.1, dropout=0.1, mixup=0.3) for rows in (known, others))
+        views = tuple(
+            FeatureSpaceViews.compute(flat, rows, noise=0.1, dropout=0.1, mixup=0.3) for rows in (known, others)
+        )
     else:
         inputs = torch.from_numpy(pixels)
         psi = Encoder(DigitsBackbone(), mean=(0.5,), std=(0.5,))

@@ -330,7 +330,7 @@ def test_arrays_of_the_wrong_kind_are_refused(tmp_path: Path) -> None:
         assert not (tmp_path / "run").exists()
     for options, words in (
         ({"test": (np.where(x == 0, np.inf, x)[:4], y[:4])}, "`test`: row 0 of x is not finite"),
-        ({"test": x}, "`test`: expected a path, got ndarray; arrays are passed as pairs"),
+        ({"test": x}, "`test`: `data` is a pair of arrays"),
         ({"labels": y}, "`labels`: expected a path, got ndarray; arrays are passed as pairs"),
     ):
         with pytest.raises(UserError, match=words):

@@ -227,7 +227,7 @@ class FeatureArrayInputs:
         if values.shape[1] > 1:
             names = ("weak", *(f"strong_{i}" for i in range(1, values.shape[1])))
             return FeatureViews(values, names, rows)
-        return FeatureSpaceViews(
+        return FeatureSpaceViews.compute(
             values[:, 0], rows, noise=data.feature_noise, dropout=data.feature_dropout, mixup=data.feature_mixup
         )
 

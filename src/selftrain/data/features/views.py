@@ -9,6 +9,7 @@ import mmap
 import os
 import weakref
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -90,37 +91,35 @@ class VectorFile:
         return found
 
 
+NEIGHBOURS, CANDIDATES = 8, 20_000
+
+
+@dataclass(frozen=True)
 class FeatureSpaceViews:
-    """Views of features with one stored view per sample: strong views by dropout, noise and mixing with a neighbour.
+    """Views of features with one stored view per sample: strong views by dropout, noise and mixing with a neighbour."""
 
-    Neighbours are the nearest rows by cosine similarity, among a sample of the rows if there are many.
-    """
+    values: Tensor
+    """(n, dim) the features"""
+    spread: Tensor
+    """(dim,) their standard deviation"""
+    near: Tensor | None
+    """(n, neighbours) the rows that a sample may be mixed with"""
+    noise: float
+    dropout: float
+    mixup: float
 
-    NEIGHBOURS, CANDIDATES = 8, 20_000
-
-    def __init__(self, values: NDArray[Any], rows: NDArray[Any], *, noise: float, dropout: float, mixup: float):
-        self.values = torch.from_numpy(np.ascontiguousarray(values[rows], dtype=np.float32))
-        self.noise, self.dropout, self.mixup = noise, dropout, mixup
-        self.spread = self.values.std(dim=0) if len(rows) > 1 else torch.zeros(values.shape[1])
-        self.near = self._neighbours() if mixup and len(rows) > 1 else None
+    @classmethod
+    def compute(
+        cls, values: NDArray[Any], rows: NDArray[Any], *, noise: float, dropout: float, mixup: float
+    ) -> FeatureSpaceViews:
+        """Return the views of these rows, once their neighbours are found."""
+        some = torch.from_numpy(np.ascontiguousarray(values[rows], dtype=np.float32))
+        spread = some.std(dim=0) if len(rows) > 1 else torch.zeros(values.shape[1])
+        near = _nearest_rows(some) if mixup and len(rows) > 1 else None
+        return cls(some, spread, near, noise, dropout, mixup)
 
     def __len__(self) -> int:
         return len(self.values)
-
-    def _neighbours(self) -> Tensor:
-        unit = torch.nn.functional.normalize(self.values, dim=1)
-        rng = np.random.default_rng(0)
-        n = len(unit)
-        pool = np.arange(n) if n <= self.CANDIDATES else np.sort(rng.choice(n, self.CANDIDATES, replace=False))
-        candidates = torch.from_numpy(pool)
-        k = min(self.NEIGHBOURS, len(pool) - 1)
-        near = torch.empty(n, k, dtype=torch.int64)
-        for start in range(0, n, 1024):
-            rows = torch.arange(start, min(start + 1024, n))
-            likeness = unit[rows] @ unit[candidates].T
-            likeness[rows[:, None] == candidates[None]] = -2  # a row is not its own neighbour
-            near[rows] = candidates[likeness.topk(k, dim=1).indices]
-        return near
 
     def make(
         self, rows: NDArray[Any], names: Sequence[str], rng: np.random.Generator, mine: slice = slice(None)
@@ -142,3 +141,20 @@ class FeatureSpaceViews:
             kept = torch.from_numpy(rng.random((n, dim), np.float32)[mine] >= self.dropout)
             x = x * kept / (1 - self.dropout)
         return x
+
+
+def _nearest_rows(values: Tensor) -> Tensor:
+    """Return the nearest rows of each row by cosine similarity, among a sample of the rows if there are many."""
+    unit = torch.nn.functional.normalize(values, dim=1)
+    rng = np.random.default_rng(0)
+    n = len(unit)
+    pool = np.arange(n) if n <= CANDIDATES else np.sort(rng.choice(n, CANDIDATES, replace=False))
+    candidates = torch.from_numpy(pool)
+    k = min(NEIGHBOURS, len(pool) - 1)
+    near = torch.empty(n, k, dtype=torch.int64)
+    for start in range(0, n, 1024):
+        rows = torch.arange(start, min(start + 1024, n))
+        likeness = unit[rows] @ unit[candidates].T
+        likeness[rows[:, None] == candidates[None]] = -2  # a row is not its own neighbour
+        near[rows] = candidates[likeness.topk(k, dim=1).indices]
+    return near
