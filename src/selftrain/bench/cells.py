@@ -9,13 +9,14 @@ import hashlib
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock
 
 from selftrain.bench.spec import Bench, Row
+from selftrain.config.settings import identity, junk_folders
 from selftrain.data.source import Source
 from selftrain.errors import UserError
 from selftrain.methods import spell_method
@@ -39,7 +40,7 @@ class Cell:
     def folder(self, out: Path) -> Path:
         """Return the run folder; its name changes with every setting of the run, defaults included."""
         settings, method = resolve({"method": self.row.method, **self.settings})
-        key = json.dumps(asdict(settings), sort_keys=True)
+        key = json.dumps(identity(settings), sort_keys=True)
         word = "-".join(re.findall(r"\w+", spell_method(method, settings.regime)))[:40]
         digest = hashlib.sha256(key.encode()).hexdigest()[:10]
         return out / _folder_name(self.dataset) / f"{word}-{digest}-seed{self.seed}"
@@ -99,8 +100,9 @@ def settings_of(cell: Cell, root: Path | None) -> dict[str, Any]:
             if root is None:
                 raise UserError(f"{cell}: {name}={value} is a file under `root`; pass that folder.")
             found[name] = value.replace("{root}", str(root))
-            if not Path(found[name]).exists():
-                raise UserError(f"{cell}: {name}={found[name]}: the file does not exist; put it there.")
+            for path in junk_folders(found[name]) if name == "data.junk_from" else [found[name]]:
+                if not Path(path).exists():
+                    raise UserError(f"{cell}: {name}={path}: the file does not exist; put it there.")
     return found
 
 

@@ -97,6 +97,14 @@ class Neutral:
 NEUTRAL = Neutral()
 
 
+@dataclass(frozen=True)
+class Added:
+    """Marks a setting that is younger than hashes of settings: at its default it is left out of them."""
+
+
+ADDED = Added()
+
+
 def field_types(cls: Any) -> Mapping[str, Any]:
     """Return the type of each field of a dataclass, without ranges and markers."""
     return _declared(cls).types
@@ -162,6 +170,11 @@ def _bounds(kind: Any) -> list[Bound]:
 def is_neutral(kind: Any) -> bool:
     """Tell whether a field of this kind is marked as changing no result."""
     return NEUTRAL in _markers(kind)
+
+
+def is_added(kind: Any) -> bool:
+    """Tell whether a field of this kind is left out of hashes at its default."""
+    return ADDED in _markers(kind)
 
 
 def _alternatives(kind: Any) -> tuple[Any, ...]:

@@ -12,7 +12,17 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from selftrain.config.options import NEUTRAL, UNSET, AtLeast, Between, field_kinds, flatten, is_neutral
+from selftrain.config.options import (
+    ADDED,
+    NEUTRAL,
+    UNSET,
+    AtLeast,
+    Between,
+    field_kinds,
+    flatten,
+    is_added,
+    is_neutral,
+)
 
 Seed = Annotated[int, Between(0, 2**32 - 1)]
 BatchSize = Annotated[int, Between(2, 10**7)]  # batch norm has no statistics of a single sample
@@ -43,6 +53,18 @@ class DataSettings:
     """part of the labels held out of training, such as 1/5 for the first of five; unset: none"""
     evaluate_on: Literal["test", "validation"] | None = None
     """evaluate on the test set or on the held-out labels; unset: the test set where there is one"""
+    imbalance: Annotated[float, AtLeast(1), ADDED] = 1.0
+    """images of the most frequent class in the unlabeled pool per image of the rarest one; 1: the pool as it is"""
+    label_imbalance: Annotated[float, AtLeast(1), ADDED] = 1.0
+    """labels of the class with most labels, which is data.labels_per_class, per label of the class with fewest"""
+    imbalance_order: Annotated[Literal["same", "reversed"], ADDED] = "same"
+    """whether the classes with most labels are those with most or, reversed, with fewest images in the pool"""
+    junk: Annotated[float, Between(0, 0.95), ADDED] = 0.0
+    """share of the unlabeled pool that are images of no class, from data.junk_from"""
+    junk_from: Annotated[str | None, ADDED] = None
+    """folders of images of no class, separated by commas; relative to data.root if it is set"""
+    label_modes: Annotated[int | None, AtLeast(1), ADDED] = None
+    """labels of a class: this many random images and those that look most like them; unset: all at random"""
     size: Annotated[int | None, Between(8, 4096)] = None
     """side of the network's input in pixels; unset: as the backbone's weights expect, or as the images are"""
     crop: Literal["pad", "resized"] = UNSET
@@ -214,8 +236,38 @@ def changes_results(name: str) -> bool:
     return name not in _neutral()
 
 
+@cache
+def _added() -> dict[str, frozenset[str]]:
+    return {
+        section: frozenset(name for name, kind in field_kinds(cls).items() if is_added(kind))
+        for section, cls in SECTIONS.items()
+    }
+
+
+def identity(settings: Settings) -> dict[str, Any]:
+    """Return the settings as nested names, without those that are younger than hashes and have their default."""
+    tree = asdict(settings)
+    for section, names in _added().items():
+        for f in fields(SECTIONS[section]):
+            if f.name in names and tree[section][f.name] == f.default:
+                del tree[section][f.name]
+    return tree
+
+
 def settings_hash(settings: Settings) -> str:
     """Return the SHA-256 of all settings that change results; the split has a hash of its own for the images."""
-    flat: dict[str, Any] = {name: value for name, value in flatten(asdict(settings)).items() if changes_results(name)}
+    flat: dict[str, Any] = {name: value for name, value in flatten(identity(settings)).items() if changes_results(name)}
     flat["network.weights"] = Path(settings.network.weights).name  # the folder it is in does not matter
+    if settings.data.junk_from is not None:  # nor here; names below data.root are the same on every machine
+        flat["data.junk_from"] = [junk_name(folder) for folder in junk_folders(settings.data.junk_from)]
     return hashlib.sha256(json.dumps(flat, sort_keys=True).encode()).hexdigest()
+
+
+def junk_folders(junk_from: str) -> list[str]:
+    """Return the folders that ``data.junk_from`` names."""
+    return [folder.strip() for folder in junk_from.split(",") if folder.strip()]
+
+
+def junk_name(folder: str) -> str:
+    """Return the name of a folder of junk: its path below ``data.root``, or its last part if it lies elsewhere."""
+    return Path(folder).name if Path(folder).is_absolute() else Path(folder).as_posix()

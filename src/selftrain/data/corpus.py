@@ -5,7 +5,7 @@ Knows nothing of where images come from, of splits or of training.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -44,18 +44,24 @@ class Corpus:
     """Whether ``labels`` holds labels that training must not see (layout 2, named datasets)."""
     metric: Metric = "accuracy"
     """The measure to report: accuracy over all test images, or the mean of the per-class accuracies."""
+    junk: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, bool))
+    """Whether each image is known to be of no class; its truth is -1. For observers only."""
 
     def __post_init__(self) -> None:
-        for field, images in (("labels", self.images), ("truth", self.images), ("test_labels", self.test)):
-            values = getattr(self, field)
+        junk = self.junk if len(self.junk) else np.zeros(len(self.images), bool)
+        if np.shape(junk) != (len(self.images),):
+            raise ValueError("junk must hold one truth value per image")
+        object.__setattr__(self, "junk", junk)
+        for name, images in (("labels", self.images), ("truth", self.images), ("test_labels", self.test)):
+            values = getattr(self, name)
             if values is None and images is None:
                 continue
             if values is None or images is None or np.shape(values) != (len(images),):
-                raise ValueError(f"{field} must hold one class per image")
+                raise ValueError(f"{name} must hold one class per image")
             values = np.array(values, dtype=np.int64)
             if len(values) and not (values.min() >= -1 and values.max() < len(self.classes)):
-                raise ValueError(f"{field} must be positions in the {len(self.classes)} classes, or -1")
-            object.__setattr__(self, field, values)
+                raise ValueError(f"{name} must be positions in the {len(self.classes)} classes, or -1")
+            object.__setattr__(self, name, values)
 
     def __repr__(self) -> str:
         known = int((self.labels >= 0).sum())
@@ -69,13 +75,25 @@ class Corpus:
     def with_unlabeled(self, images: Images, skipped: tuple[str, ...] = (), remarks: tuple[str, ...] = ()) -> Corpus:
         """Return this corpus with more unlabeled images in its pool, named ``unlabeled:...``."""
         prefix = "unlabeled:"
-        names = self.images.names + [prefix + name for name in images.names]
+        more = tuple(prefix + name for name in skipped)
+        return self._joined(images, [prefix + name for name in images.names], more, remarks, junk=False)
+
+    def with_junk(
+        self, images: Images, names: list[str], skipped: tuple[str, ...] = (), remarks: tuple[str, ...] = ()
+    ) -> Corpus:
+        """Return this corpus with more images in its pool that are known to be of no class."""
+        return self._joined(images, names, skipped, remarks, junk=True)
+
+    def _joined(
+        self, images: Images, names: list[str], skipped: tuple[str, ...], remarks: tuple[str, ...], junk: bool
+    ) -> Corpus:
         unknown = np.full(len(images), -1, np.int64)
         return replace(
             self,
-            images=JoinedImages([self.images, images], names),
+            images=JoinedImages([self.images, images], self.images.names + names),
             labels=np.concatenate([self.labels, unknown]),
             truth=np.concatenate([self.truth, unknown]),
-            skipped=self.skipped + tuple(prefix + name for name in skipped),
+            junk=np.concatenate([self.junk, np.full(len(images), junk)]),
+            skipped=self.skipped + skipped,
             remarks=self.remarks + remarks,
         )

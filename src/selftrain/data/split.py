@@ -6,7 +6,7 @@ Knows nothing of pixels, files, methods or training; a draw depends on names, cl
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -14,7 +14,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from selftrain.data.corpus import Corpus
+from selftrain.data.draw import as_bytes, drawn_order
+from selftrain.data.pile import Pile, draw, label_counts, long_tail, mixture, near_duplicates
 from selftrain.errors import UserError
+from selftrain.text import plural
+
+Looks = Callable[[NDArray[np.int64]], NDArray[np.float32]]
+"""from images to vectors, which are near each other for images that look alike"""
+NO_PILE = Pile()
 
 
 def _no_indices() -> NDArray[np.int64]:
@@ -56,8 +63,11 @@ def make_split(
     seed: int = 0,
     include_labeled: bool = True,
     validation_per_class: int = 0,
+    pile: Pile = NO_PILE,
+    looks: Looks | None = None,
+    say: Callable[[str], object] = lambda text: None,
 ) -> Split:
-    """Draw the labeled images, class by class.
+    """Draw the labeled images, class by class, and the unlabeled pool.
 
     The draw for a class depends only on the seed, the name of the class and the names of its images. With the same
     seed, the images drawn for 4 labels per class are among those drawn for 10.
@@ -75,6 +85,13 @@ def make_split(
         Known labels per class to hold out. In a benchmark they are drawn in addition to ``labels_per_class``; otherwise
         they are taken from the known labels, of which at least one per class must remain. They are never trained on,
         not even unlabeled, and with the same seed they are the same for every ``labels_per_class``.
+    pile
+        How labels and pool differ from a random part of the data. Labeled images stay in the pool with
+        ``include_labeled``, whatever its imbalance.
+    looks
+        For ``pile.label_modes``: what images look like.
+    say
+        Called with a sentence if the pool could not be drawn as asked.
     """
     if labels_per_class is not None and labels_per_class < 1:
         raise UserError(f"`labels_per_class={labels_per_class}`: must be at least 1.")
@@ -89,19 +106,76 @@ def make_split(
             f"{corpus.name}: every label is known; pass `labels_per_class`, for example `labels_per_class=4`, to hide "
             f"the others."
         )
-    drawn = [_draw_class(corpus, k, seed, labels_per_class, validation_per_class) for k in range(len(corpus.classes))]
+    wanted = _labels_wanted(corpus, labels_per_class, seed, pile)
+    modes = None if looks is None or pile.label_modes is None else _Modes(pile.label_modes, looks)
+    drawn = [_draw_class(corpus, k, seed, n, validation_per_class, modes) for k, n in enumerate(wanted)]
+    labeled = np.sort(np.concatenate([labeled for labeled, _ in drawn]))
+    validation = np.sort(np.concatenate([held_out for _, held_out in drawn]))
     return assemble(
         corpus,
-        np.sort(np.concatenate([labeled for labeled, _ in drawn])),
-        np.sort(np.concatenate([held_out for _, held_out in drawn])),
+        labeled,
+        validation,
         seed=seed,
         labels_per_class=labels_per_class,
         include_labeled=include_labeled,
+        unlabeled=_pool(corpus, labeled, validation, seed, include_labeled, pile, say) if pile.changes_pool else None,
     )
 
 
+def _labels_wanted(corpus: Corpus, labels_per_class: int | None, seed: int, pile: Pile) -> list[int | None]:
+    """Return the number of labels of each class; None is all known labels."""
+    if labels_per_class is None:
+        for name in ("label_imbalance", "label_modes"):
+            if (value := getattr(pile, name)) != getattr(NO_PILE, name):
+                raise UserError(
+                    f"`data.{name}={value:g}`: needs `labels_per_class`, for example `labels_per_class=10`."
+                )
+        return [None] * len(corpus.classes)
+    return list(label_counts(corpus.classes, labels_per_class, pile.label_imbalance, seed).tolist())
+
+
+def _pool(
+    corpus: Corpus,
+    labeled: NDArray[np.int64],
+    validation: NDArray[np.int64],
+    seed: int,
+    include_labeled: bool,
+    pile: Pile,
+    say: Callable[[str], object],
+) -> NDArray[np.int64]:
+    """Return the unlabeled images of a pile, sorted."""
+    names, junk = corpus.images.names, np.flatnonzero(corpus.junk)
+    hidden = all_others(len(names), labeled, validation, include_labeled=False)
+    hidden = hidden[~corpus.junk[hidden]]
+    if pile.imbalance > 1:
+        unknown = int((corpus.truth[hidden] < 0).sum())
+        if unknown:
+            raise UserError(
+                f"`data.imbalance={pile.imbalance:g}`: the true class of every unlabeled image must be known, as in "
+                f"train/<class>/*, and {plural(unknown, 'image')} of {corpus.name} have none."
+            )
+        hidden = long_tail(hidden, corpus.truth, names, corpus.classes, seed, pile)
+    kept = labeled if include_labeled else _no_indices()
+    if not pile.junk:
+        return np.union1d(hidden, kept)
+    counts = mixture(pile.junk, len(junk), len(hidden), len(kept))
+    if counts.hidden < len(hidden):
+        say(
+            f"there are only {len(junk):,} images of no class, so {len(hidden) - counts.hidden:,} of {len(hidden):,} "
+            f"unlabeled images of the classes are left out, for a share of {pile.junk:g} (data.junk)"
+        )
+    hidden = draw(hidden, counts.hidden, names, seed, "images that stay beside junk")
+    return np.sort(np.concatenate([hidden, kept, draw(junk, counts.junk, names, seed, "junk")]))
+
+
+@dataclass(frozen=True)
+class _Modes:
+    count: int
+    looks: Looks
+
+
 def _draw_class(
-    corpus: Corpus, k: int, seed: int, labels_per_class: int | None, held_out: int
+    corpus: Corpus, k: int, seed: int, labels_per_class: int | None, held_out: int, modes: _Modes | None
 ) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """Return the labeled images of class ``k``, and those that are held out."""
     about = f"{corpus.name}: class {corpus.classes[k]!r}"
@@ -118,19 +192,26 @@ def _draw_class(
             f"{about} has {known} labeled images; `data.validation_per_class={held_out}` would leave none to train on."
         )
     # From the two ends of one order, so that neither depends on how many images the other takes.
-    return order[: min(wanted, known - held_out)], order[known - held_out :]
+    free, count = order[: known - held_out], min(wanted, known - held_out)
+    chosen = free[:count] if modes is None else free[near_duplicates(modes.looks(free), count, modes.count)]
+    return chosen, order[known - held_out :]
 
 
 def with_all_labels(split: Split, corpus: Corpus) -> Split:
     """Return the split with every label of a benchmark known, except those held out."""
-    known = np.flatnonzero(corpus.labels >= 0)
+    known = np.setdiff1d(np.flatnonzero(corpus.labels >= 0), split.validation)
+    others = all_others(len(corpus.images), split.labeled, split.validation, split.include_labeled)
+    unlabeled = None
+    if not np.array_equal(others, split.unlabeled):  # a pile
+        unlabeled = split.unlabeled if split.include_labeled else np.setdiff1d(split.unlabeled, known)
     return assemble(
         corpus,
-        np.setdiff1d(known, split.validation),
+        known,
         split.validation,
         seed=split.seed,
         labels_per_class=None,
         include_labeled=split.include_labeled,
+        unlabeled=unlabeled,
     )
 
 
@@ -169,12 +250,9 @@ def fold_splits(split: Split, corpus: Corpus, folds: int) -> list[Split]:
 
 def _drawing_order(corpus: Corpus, k: int, seed: int) -> NDArray[np.int64]:
     """Return the known images of class ``k`` in the order in which they are drawn."""
-    names = corpus.images.names
-    candidates = sorted(np.flatnonzero(corpus.labels == k).tolist(), key=names.__getitem__)
-    word = int.from_bytes(hashlib.sha256(_bytes(corpus.classes[k])).digest()[:16], "big")
-    # Sorted by raw generator output: its stream is the same in every NumPy version, unlike a Generator's shuffle.
-    keys = np.random.PCG64(np.random.SeedSequence([seed, word])).random_raw(len(candidates))
-    return np.asarray(candidates, np.int64)[np.argsort(keys, kind="stable")]
+    candidates = np.flatnonzero(corpus.labels == k)
+    names = [corpus.images.names[i] for i in candidates.tolist()]
+    return candidates[drawn_order(names, seed, corpus.classes[k])]
 
 
 def assemble(
@@ -230,16 +308,12 @@ def all_others(
     return np.flatnonzero(keep)
 
 
-def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")  # file names need not be UTF-8
-
-
 def _feed(digest: Any, texts: Iterable[str]) -> None:
     """Add each text followed by a NUL, a few thousand at a time: there may be millions of names."""
     part: list[str] = []
     for text in texts:
         part.append(text + "\0")
         if len(part) == 4096:
-            digest.update(_bytes("".join(part)))
+            digest.update(as_bytes("".join(part)))
             part.clear()
-    digest.update(_bytes("".join(part)))
+    digest.update(as_bytes("".join(part)))

@@ -53,6 +53,7 @@ def save_split(split: Split, corpus: Corpus, path: str | os.PathLike[str]) -> No
             "unlabeled": len(split.unlabeled),
             "validation": len(split.validation),
             "skipped": len(corpus.skipped),
+            **({"junk": int(corpus.junk[split.unlabeled].sum())} if corpus.junk.any() else {}),
         },
         "classes": list(classes),
         "labeled": entries(split.labeled, split.labels),

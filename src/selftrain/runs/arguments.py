@@ -12,6 +12,7 @@ from typing import Any
 
 from selftrain.config.resolve import read_config
 from selftrain.data.source import ARRAYS, Source, absolute_path
+from selftrain.data.sources.junk import canonical
 from selftrain.errors import UserError
 from selftrain.methods import Method, spell_method
 
@@ -68,6 +69,8 @@ def parse_arguments(
     given = _joined({name: value for name, value in given.items() if value is not None}, settings)
     if config is not None:
         given = read_config(Path(config)) | given
+    if isinstance(given.get("data.junk_from"), str):
+        given["data.junk_from"] = canonical(given["data.junk_from"], given.get("data.root"))
     arrays = data if source is not None and source.kind == "arrays" else None
     return Arguments(given, arrays, test_arrays, method if isinstance(method, Method) else None)
 

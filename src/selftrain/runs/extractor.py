@@ -17,14 +17,16 @@ from torch import Tensor, nn
 from selftrain.config.settings import DataSettings
 from selftrain.console import Reporter
 from selftrain.data.features.extract import extract_features
+from selftrain.data.features.joined import JoinedFeatures
 from selftrain.data.features.store import cache_root
-from selftrain.data.images import Images
+from selftrain.data.images import Images, JoinedImages
 from selftrain.data.views.image_views import CLEAN_DETAIL, ImageViews
 from selftrain.nn.fold import fold_batch_norm
 from selftrain.nn.layers import Encoder
 from selftrain.runs.model import ModelCard
 
 PIXELS_PER_PASS = 1 << 17  # on a CPU, small passes keep activations in the cache: 8 images of 128 x 128
+Features = NDArray[Any] | JoinedFeatures
 AUGMENTATION = ("crop", "crop_scale", "randaugment_n", "randaugment_m", "randaugment_jitter", "cutout")
 
 
@@ -57,8 +59,17 @@ class Extractor:
                 self._folded = fold_batch_norm(self.encoder, example.to(self.device))
             return self._folded
 
-    def features(self, images: Images, names: Sequence[str], flip: bool = True) -> NDArray[Any]:
-        """Return the features (n, views, dim) of the named views of every image."""
+    def features(self, images: Images, names: Sequence[str], flip: bool = True) -> Features:
+        """Return the features (n, views, dim) of the named views of every image.
+
+        Each part of joined images has a cache of its own, so adding images recomputes nothing for the others.
+        """
+        if isinstance(images, JoinedImages):
+            pieces = [(self._stored(piece, names, flip), places) for piece, places in images.pieces()]
+            return JoinedFeatures.of(pieces)
+        return self._stored(images, names, flip)
+
+    def _stored(self, images: Images, names: Sequence[str], flip: bool) -> NDArray[Any]:
         about: dict[str, Any] = {
             "backbone": self.card.backbone,
             "weights": self.card.weights,

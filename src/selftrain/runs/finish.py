@@ -22,7 +22,7 @@ from selftrain.nn.collectives import from_first
 from selftrain.nn.layers import Classifier, Committee
 from selftrain.runs.dead_classes import alarm
 from selftrain.runs.environment import device_name, environment
-from selftrain.runs.image_outputs import evaluated_outputs, never_predicted, pool_outputs
+from selftrain.runs.image_outputs import evaluated_outputs, never_predicted, pool_counts, pool_outputs
 from selftrain.runs.layout import MEASURES, Arrays, Results, RunLayout
 from selftrain.runs.model import save_model
 from selftrain.runs.training import Training
@@ -54,7 +54,7 @@ def _outputs(training: Training, model: nn.Module) -> tuple[Arrays, dict[str, An
         arrays, counts = pool_outputs(
             model, training.net, training.inputs, corpus, training.problem.split, batch, device
         )
-        counts["confusion"] = None
+        counts |= {"confusion": None, **pool_counts(corpus, training.problem.split)}
         if evaluated.images is not None:
             said = answers(model, training.evaluated_batches(), device)
             more, confusion = evaluated_outputs(said, evaluated.images, evaluated.labels, len(corpus.classes))

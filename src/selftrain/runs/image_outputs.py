@@ -37,7 +37,7 @@ def pool_outputs(
 ) -> tuple[Arrays, dict[str, Any]]:
     """Return the predictions of the model, h' and h_pseudo on unlabeled images, and how often each class is predicted.
 
-    The truth is the hidden one: -1 for an image whose label was trained on.
+    The truth is the hidden one: -1 for an image whose label was trained on, and for images of no class.
     """
     rows = split.unlabeled[sampled(len(split.unlabeled))]
     if not len(rows):
@@ -49,7 +49,18 @@ def pool_outputs(
     counts = np.bincount(said["predicted"], minlength=len(corpus.classes))
     truth = np.where(np.isin(rows, split.labeled), -1, corpus.truth[rows])
     arrays = _named("pool", [corpus.images.names[i] for i in rows], truth, said)
+    if corpus.junk.any():
+        arrays["pool_junk"] = corpus.junk[rows]
     return arrays, {"pool_predicted": counts.tolist()}
+
+
+def pool_counts(corpus: Corpus, split: Split) -> dict[str, Any]:
+    """Return the images of each class in the unlabeled pool, and those of no class, as far as they are known."""
+    junk = corpus.junk[split.unlabeled]
+    truth = corpus.truth[split.unlabeled][~junk]
+    known = bool((truth >= 0).all())
+    counts = np.bincount(truth[truth >= 0], minlength=len(corpus.classes)).tolist()
+    return {"pool_truth": counts if known else None, "junk": int(junk.sum()) if known or junk.any() else None}
 
 
 def evaluated_outputs(said: Arrays, images: Images, truth: np.ndarray, K: int) -> tuple[Arrays, dict[str, Any]]:

@@ -102,6 +102,10 @@ class Results(Measures, total=False):
     settings_hash: str
     environment: dict[str, Any]
     pool_predicted: list[int] | None
+    pool_truth: list[int] | None
+    """images of each class in the unlabeled pool, without those of no class; None unless all are known"""
+    junk: int | None
+    """images in the unlabeled pool that are known to be of no class"""
     confusion: Confusion | None
     """``[true, predicted, count]`` of each pair of classes that occurs"""
     alarms: list[str]

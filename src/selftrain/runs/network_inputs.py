@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ from selftrain.data.views.image_views import ImageViews, ViewMaker, clean_batche
 from selftrain.errors import UserError
 from selftrain.nn.backbones import Backbone, build_backbone
 from selftrain.nn.layers import Classifier, OnFeatures, UnitFeatures
-from selftrain.runs.extractor import Extractor, image_views
+from selftrain.runs.extractor import Extractor, Features, image_views
 from selftrain.runs.model import ModelCard, make_card, make_classifier, make_encoder, weights_hash
 
 LARGEST_CACHED_TEST_SET = 1 << 30  # bytes of decoded test images kept between evaluations
@@ -151,9 +151,9 @@ class FrozenInputs:
     extractor: Extractor
     names: tuple[str, ...]
     """the stored views of each image, in the order of ``features``"""
-    features: NDArray[Any]
+    features: Features
     """(n, views, dim) of the training pool"""
-    _clean: tuple[Images, NDArray[Any]] | None = None
+    _clean: tuple[Images, Features] | None = None
 
     def views(self, rows: Rows) -> FeatureViews:
         return FeatureViews(self.features, self.names, rows)

@@ -15,10 +15,15 @@ from numpy.typing import NDArray
 from selftrain.config.settings import DataSettings, Settings
 from selftrain.console import Reporter
 from selftrain.data.corpus import Corpus
+from selftrain.data.features.store import cache_root
+from selftrain.data.features.thumbnails import thumbnails
 from selftrain.data.images import Images
+from selftrain.data.pile import Pile
 from selftrain.data.source import Source
+from selftrain.data.sources.file_parts import Checker
+from selftrain.data.sources.junk import add_junk
 from selftrain.data.sources.label_file import possible_typos
-from selftrain.data.split import Split, fold_splits, make_split
+from selftrain.data.split import Looks, Split, fold_splits, make_split
 from selftrain.data.split_file import load_split
 from selftrain.errors import UserError
 from selftrain.runs.layout import RunLayout
@@ -65,6 +70,10 @@ def read_corpus(settings: Settings, arrays: Any, test_arrays: Any, reporter: Rep
             progress=bar.reach,
             features=settings.network.backbone == "features",
         )
+    if data.junk:
+        with reporter.progress("reading junk", 1, "images") as bar:
+            checker = Checker(data.strict, data.check, bar.reach)
+            corpus = add_junk(corpus, data.junk_from, data.root, checker)
     _warn(corpus, data, reporter)
     return corpus
 
@@ -81,7 +90,7 @@ def _warn(corpus: Corpus, data: DataSettings, reporter: Reporter) -> None:
         reporter.warn(f"{data.labels}: only one image has the label {odd!r}. Did you mean {usual!r}?")
 
 
-def choose_split(settings: Settings, corpus: Corpus, resumed: RunLayout | None = None) -> Split:
+def choose_split(settings: Settings, corpus: Corpus, reporter: Reporter, resumed: RunLayout | None = None) -> Split:
     """Draw the labeled images as the settings say; a resumed run keeps the split it was started with."""
     if resumed is not None and resumed.split.exists():
         return load_split(resumed.split, corpus)
@@ -97,8 +106,21 @@ def choose_split(settings: Settings, corpus: Corpus, resumed: RunLayout | None =
         seed=data.split_seed,
         include_labeled=data.include_labeled,
         validation_per_class=data.validation_per_class,
+        pile=Pile(data.imbalance, data.label_imbalance, data.imbalance_order, data.junk, data.label_modes),
+        looks=None if data.label_modes is None else _looks(data, corpus, reporter),
+        say=reporter.say,
     )
     return split if data.fold is None else _hold_out_fold(data, split, corpus)
+
+
+def _looks(data: DataSettings, corpus: Corpus, reporter: Reporter) -> Looks:
+    """Return a function from images to vectors that are near each other for images that look alike."""
+    known = np.flatnonzero(corpus.labels >= 0)
+    images = corpus.images if len(known) == len(corpus.images) else corpus.images.subset(known)
+    small = thumbnails(images, cache_root(data.cache) / "features", reporter)
+    row = np.full(len(corpus.images), -1, np.int64)
+    row[known] = np.arange(len(known))
+    return lambda indices: small[row[indices]].astype(np.float32)
 
 
 def _hold_out_fold(data: DataSettings, split: Split, corpus: Corpus) -> Split:

@@ -104,7 +104,7 @@ def _train(arguments: Arguments, folder: Path | None, resume: bool, reporter: Re
         one_rank_downloads = source_of(settings).kind == "dataset"
         with fabric.rank_zero_first(local=True) if one_rank_downloads else nullcontext():
             corpus = read_corpus(settings, arguments.arrays, arguments.test_arrays, reporter)
-        split = choose_split(settings, corpus, RunLayout(folder) if resume and folder is not None else None)
+        split = choose_split(settings, corpus, reporter, RunLayout(folder) if resume and folder is not None else None)
         folds = fold_splits(split, corpus, settings.train.folds) if settings.train.folds else []
         if folds and fabric.world_size > 1:
             raise UserError(f"train.folds={settings.train.folds}: cross-validation runs in one process only.")

@@ -16,6 +16,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from selftrain.data.features.joined import JoinedFeatures
 from selftrain.data.images import Images
 from selftrain.errors import UserError
 
@@ -84,7 +85,14 @@ def _read_array(path: Path, dim: int) -> NDArray[Any]:
     return rows
 
 
-def feature_batches(features: NDArray[Any], batch: int) -> Iterator[Tensor]:
+def feature_batches(features: NDArray[Any] | JoinedFeatures, batch: int) -> Iterator[Tensor]:
     """Yield the clean view of every row, in order, in batches."""
     for start in range(0, len(features), batch):
-        yield torch.from_numpy(np.array(features[start : start + batch, 0])).float()
+        yield torch.from_numpy(np.array(_clean(features, start, start + batch))).float()
+
+
+def _clean(features: NDArray[Any] | JoinedFeatures, start: int, stop: int) -> NDArray[Any]:
+    if isinstance(features, JoinedFeatures):
+        rows = np.arange(start, min(stop, len(features)))
+        return features[rows, np.zeros_like(rows)]
+    return features[start:stop, 0]

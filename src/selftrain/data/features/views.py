@@ -18,13 +18,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from selftrain.batch import kind_of
+from selftrain.data.features.joined import JoinedFeatures
 from selftrain.errors import UserError
 
 
 class FeatureViews:
     """Views drawn from a cache of features: each time a sample is used, one of its stored views of the given kind."""
 
-    def __init__(self, features: NDArray[Any], names: Sequence[str], rows: NDArray[Any]):
+    def __init__(self, features: NDArray[Any] | JoinedFeatures, names: Sequence[str], rows: NDArray[Any]):
         self.features = VectorFile.behind(features)
         self.rows = rows
         self.places = {
@@ -70,8 +71,10 @@ class VectorFile:
             os.posix_fadvise(self.descriptor, 0, 0, os.POSIX_FADV_RANDOM)
 
     @classmethod
-    def behind(cls, array: NDArray[Any]) -> Any:
-        """Return the file of a memory-mapped array; any other array is returned unchanged."""
+    def behind(cls, array: Any) -> Any:
+        """Return the file of a memory-mapped array, or of each joined one; any other array is returned unchanged."""
+        if isinstance(array, JoinedFeatures):
+            return JoinedFeatures([cls.behind(part) for part in array.parts], array.part_of, array.row_of, array.shape)
         if isinstance(array, np.memmap) and isinstance(array.base, mmap.mmap) and hasattr(os, "preadv"):
             return cls(str(array.filename), array.offset, array.shape[1:], array.dtype)
         return array

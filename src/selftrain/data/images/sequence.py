@@ -139,6 +139,18 @@ class JoinedImages(Images):
         chosen.names = [self.names[i] for i in positions.tolist()]
         return chosen
 
+    def pieces(self) -> Iterator[tuple[Images, NDArray[np.int64]]]:
+        """Yield the images of each part that is not joined itself, with their positions in this sequence."""
+        for k, part in enumerate(self.parts):
+            places = np.flatnonzero(self.part_of == k)
+            rows = self.row_of[places]
+            whole = np.array_equal(rows, np.arange(len(part)))
+            some = part if whole else part.subset(rows)
+            if isinstance(some, JoinedImages):
+                yield from ((piece, places[inside]) for piece, inside in some.pieces())
+            elif len(some):
+                yield some, places
+
     def stamps(self, times: bool = True) -> Iterator[bytes]:
         for k, part in enumerate(self.parts):
             rows = self.row_of[self.part_of == k]

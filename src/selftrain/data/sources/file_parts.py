@@ -171,7 +171,7 @@ class Checker:
         if names:
             images, labels = images.subset(readable), labels[readable]
         truth, skipped = corpus.truth[readable], corpus.skipped + names
-        kept = replace(corpus, images=images, labels=labels, truth=truth, skipped=skipped)
+        kept = replace(corpus, images=images, labels=labels, truth=truth, skipped=skipped, junk=corpus.junk[readable])
         if test is None or corpus.test_labels is None:
             return kept
         readable, names = self.readable(test, len(corpus.images), total)
