@@ -15,7 +15,7 @@ from sklearn.datasets import load_digits
 import selftrain
 from selftrain.config.settings import changes_results, known_settings
 from selftrain.runs.model import load_model
-from tests.folders import layout_2
+from tests.folders import fill, layout_2
 
 SMALL = {
     "train.steps": 3,
@@ -40,6 +40,9 @@ FROM_PIXELS: dict[str, tuple[Any, Mapping[str, Any]]] = {
     "data.validation_per_class": (2, {}),
     "data.fold": ("1/2", {}),
     "data.evaluate_on": ("validation", HELD_OUT),
+    "data.imbalance": (5, {}),
+    "data.label_imbalance": (4, {}),
+    "data.imbalance_order": ("reversed", {"data.imbalance": 5}),
     "data.size": (12, {}),
     "data.crop": ("resized", {}),
     "data.crop_scale": (0.9, RESIZED),
@@ -86,6 +89,9 @@ FROM_STORED_VIEWS: dict[str, tuple[Any, Mapping[str, Any]]] = {
     "data.weak_views": (1, {}),
     "data.strong_views": (1, {}),
     "data.views_seed": (1, {}),
+    "data.junk": (0.4, {"data.junk_from": "{folder}/junk"}),
+    "data.junk_from": ("{folder}/more", {"data.junk": 0.4, "data.junk_from": "{folder}/junk"}),
+    "data.label_modes": (1, {}),
     "data.check": ("header", {}),
     "data.strict": (True, {}),
     "data.workers": (0, {}),
@@ -141,7 +147,11 @@ class Runs:
     def outcome(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         key = json.dumps(settings, sort_keys=True)
         if key not in self.made:
-            given = {"method": "fixmatch(tau=0.0)", "data.labels_per_class": 4, **self.usual, **settings}
+            here = {
+                name: value.replace("{folder}", str(self.folder)) if isinstance(value, str) else value
+                for name, value in settings.items()
+            }
+            given = {"method": "fixmatch(tau=0.0)", "data.labels_per_class": 4, **self.usual, **here}
             run = selftrain.train(
                 self.data, out=self.folder / str(len(self.made)), quiet=True, settings=given, **self.options
             )
@@ -180,6 +190,8 @@ def from_features(tmp_path_factory: pytest.TempPathFactory, digits: tuple[np.nda
 @pytest.fixture(scope="module")
 def from_stored_views(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     folder = tmp_path_factory.mktemp("views")
+    fill(folder / "junk", {"bee": 12}, seed=5)
+    fill(folder / "more", {"cat": 12}, seed=6)
     usual = {"network.bottleneck": 16, "data.size": 32, "data.cache": str(folder / "cache"), "data.labels_per_class": 2}
     return Runs(folder, layout_2(folder / "data", per_class=4), usual, regime="frozen")
 

@@ -11,12 +11,13 @@ from selftrain.bench.cpu import CPU
 from selftrain.bench.figures import FIGURES
 from selftrain.bench.from_yaml import read_bench
 from selftrain.bench.paper import PAPER
+from selftrain.bench.piles import PILE
 from selftrain.bench.spec import Bench
 from selftrain.bench.tune import STUDIES, TUNE
 from selftrain.errors import UserError, nearest
 
 YAML_SUFFIXES = (".yaml", ".yml")
-BENCHES: dict[str, Bench] = {**CPU, **TUNE, **PAPER, **STUDIES, **FIGURES}
+BENCHES: dict[str, Bench] = {**CPU, **PILE, **TUNE, **PAPER, **STUDIES, **FIGURES}
 
 
 def find_bench(name: str) -> Bench:
