@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from PIL import Image
 import selftrain
 from selftrain.bench.catalogue import BENCHES
 from selftrain.bench.cells import cells_of, settings_of
+from selftrain.bench.from_yaml import read_bench
 from selftrain.bench.piles import PILES, pile_benches
 from selftrain.bench.spec import Row
 from selftrain.config.resolve import make_settings
@@ -24,7 +26,10 @@ from selftrain.data.images import FileImages, JoinedImages, find_images
 from selftrain.data.source import Source
 from selftrain.data.sources.junk import canonical
 from selftrain.errors import UserError
+from selftrain.report.examples import _images
+from selftrain.report.run_data import read_run
 from selftrain.runs.problem import choose_split, read_corpus
+from tests.docs.test_docs import ROOT
 from tests.folders import CLASSES, fill, layout_1, layout_2
 from tests.runs.small_runs import same_weights, train_small, weights
 
@@ -170,6 +175,8 @@ def test_a_run_records_its_pile_and_resumes(data: Path, tmp_path: Path) -> None:
     )
     assert (said["pool_truth"][said["pool_junk"]] == -1).all()
     assert sorted(results["labeled_prior"]) == [1, 1, 2]
+    images = _images(read_run(run.folder))[1]
+    assert set(said["pool_names"].tolist()) <= set(images.names)  # the report can show them
 
     def stop(row: dict[str, Any]) -> None:
         raise KeyboardInterrupt
@@ -191,6 +198,7 @@ def test_what_is_not_known_of_a_pool_is_null(data: Path, tmp_path: Path) -> None
     assert run.results["junk"] is None
     settings = {"data.junk": 0.2, "data.junk_from": str(tmp_path / "misc")}
     run = train_small(own, tmp_path / "with-junk", method="fixmatch", settings=settings)
+    assert "there are only 5 images of no class" in (run.folder / "log.txt").read_text()
     assert run.results["pool_truth"] is None
     assert run.results["junk"] > 0
     run = train_small(data, tmp_path / "benchmark", method="fixmatch", labels_per_class=2)
@@ -249,6 +257,13 @@ def test_a_bench_of_piles_on_other_folders(tmp_path: Path) -> None:
         (tmp_path / name).mkdir(parents=True)
     assert settings_of(cell, tmp_path)["data.junk_from"] == f"{tmp_path}/two/train,{tmp_path}/misc"
     assert "data.junk_from" not in settings_of(cells_of(benches["pile/natural"], 1)[0], None)
+
+
+def test_the_bench_in_the_documentation_is_a_bench(tmp_path: Path) -> None:
+    (text,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "piles.md").read_text(encoding="utf-8"), re.DOTALL)
+    (tmp_path / "mine.yaml").write_text(text, encoding="utf-8")
+    for cell in cells_of(read_bench(tmp_path / "mine.yaml"), 1):
+        assert cell.folder(tmp_path).parent.name == "photos"
 
 
 def test_a_source_without_junk_has_none(data: Path) -> None:

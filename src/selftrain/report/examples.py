@@ -15,6 +15,8 @@ import numpy as np
 
 from selftrain.data.images import Images
 from selftrain.data.source import Source
+from selftrain.data.sources.file_parts import Checker
+from selftrain.data.sources.junk import add_junk
 from selftrain.errors import UserError
 from selftrain.report.charts import percent
 from selftrain.report.run_data import RunData
@@ -117,6 +119,8 @@ def _images(run: RunData) -> tuple[Images | None, Images]:
     if source.kind == "arrays":
         raise UserError("the run was trained on arrays")
     corpus = source.corpus(test=settings.get("data.test"), unlabeled=settings.get("data.unlabeled"), check="none")
+    if settings.get("data.junk"):
+        corpus = add_junk(corpus, settings.get("data.junk_from"), settings.get("data.root"), Checker(check="none"))
     return corpus.test if run.value("evaluated_on") == "test" else corpus.images, corpus.images
 
 
