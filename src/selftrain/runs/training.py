@@ -14,6 +14,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import nn
 
+from selftrain.batch import Labeled, Unlabeled
 from selftrain.config.settings import Settings
 from selftrain.data.views.stream import Stream
 from selftrain.engine.evaluate import tally
@@ -56,6 +57,19 @@ class Training:
             rank=self.fabric.global_rank,
             ranks=self.fabric.world_size,
         )
+
+    def all_images(self) -> tuple[Labeled, Unlabeled]:
+        """Return all labeled and all unlabeled images without augmentation, for a method that is fitted to them."""
+        split = self.problem.split
+        labeled, unlabeled = (self._clean(rows) for rows in (split.labeled, split.unlabeled))
+        return (
+            Labeled(torch.from_numpy(split.labels), clean=labeled),
+            Unlabeled(torch.arange(len(unlabeled)), clean=unlabeled),
+        )
+
+    def _clean(self, rows: np.ndarray) -> torch.Tensor:
+        batch = self.settings.train.eval_batch
+        return torch.cat([torch.empty(0, *self.net.task.shape), *self.inputs.clean_pool(rows, batch)])
 
     def hidden_truth(self) -> torch.Tensor:
         """Return the true classes of the unlabeled images where known, but -1 for those the method trains on."""
