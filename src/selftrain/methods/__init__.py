@@ -48,6 +48,9 @@ from selftrain.methods.mutual_learning import MutualLearning as MutualLearning
 from selftrain.methods.logistic import Logistic as Logistic
 from selftrain.methods.prototypes import Prototypes as Prototypes
 from selftrain.methods.knn import KNN as KNN
+from selftrain.methods.label_spreading import LabelSpreading as LabelSpreading
+from selftrain.methods.diffusion import Diffusion as Diffusion
+from selftrain.methods.self_logistic import SelfLogistic as SelfLogistic
 from selftrain.methods.dst import DST as DST
 # isort: on
 

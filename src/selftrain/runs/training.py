@@ -59,17 +59,17 @@ class Training:
         )
 
     def all_images(self) -> tuple[Labeled, Unlabeled]:
-        """Return all labeled and all unlabeled images without augmentation, for a method that is fitted to them."""
+        """Return each image once, without augmentation, for a method that is fitted to all of them."""
         split = self.problem.split
-        labeled, unlabeled = (self._clean(rows) for rows in (split.labeled, split.unlabeled))
+        index = np.flatnonzero(~np.isin(split.unlabeled, split.labeled))  # labeled images may be in the pool as well
         return (
-            Labeled(torch.from_numpy(split.labels), clean=labeled),
-            Unlabeled(torch.arange(len(unlabeled)), clean=unlabeled),
+            Labeled(torch.from_numpy(split.labels), clean=self._clean(split.labeled)),
+            Unlabeled(torch.from_numpy(index), clean=self._clean(split.unlabeled[index])),
         )
 
     def _clean(self, rows: np.ndarray) -> torch.Tensor:
-        batch = self.settings.train.eval_batch
-        return torch.cat([torch.empty(0, *self.net.task.shape), *self.inputs.clean_pool(rows, batch)])
+        parts = self.inputs.clean_pool(rows, self.settings.train.eval_batch)
+        return torch.cat([torch.empty(0, *self.net.task.shape), *parts])
 
     def hidden_truth(self) -> torch.Tensor:
         """Return the true classes of the unlabeled images where known, but -1 for those the method trains on."""
