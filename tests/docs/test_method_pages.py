@@ -60,8 +60,8 @@ def test_the_index_has_every_method_as_it_is() -> None:
             continue
         assert base.partition(" ")[0] == ("yes" if cls.can_be_base() else "no:"), name
         assert cls.can_be_base() or base == f"no: {cls.why_no_base}", name
-        asked = [view.split("_")[0] for view in make_method(name).views.unlabeled]
-        counts = [f"{asked.count(kind)} {kind}" for kind in ("weak", "strong") if kind in asked]
+        asked = [view.split("_")[0] for view in make_method(name, cls.regimes[0]).views.unlabeled]
+        counts = [f"{asked.count(kind)} {kind}" for kind in ("weak", "strong", "clean") if kind in asked]
         assert views.startswith(", ".join(counts) or "none"), name
         (link,) = re.findall(r"\(([^)#]*)#", page)
         text = " ".join((FOLDER / (link or "README.md")).read_text(encoding="utf-8").split())
