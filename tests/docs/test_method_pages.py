@@ -11,7 +11,7 @@ import pytest
 
 from selftrain.config.regimes import REGIMES
 from selftrain.errors import UserError
-from selftrain.methods import METHODS, Wrapper, make_method
+from selftrain.methods import METHODS, Wrapper, make_method, method_info
 from tests.docs.test_docs import ROOT, blocks, rows
 
 FOLDER = ROOT / "docs" / "methods"
@@ -78,6 +78,6 @@ def test_method_strings_can_be_read(page: Path) -> None:
     spelled += re.findall(r"`(dst\([^`.]+\))`", text)
     for words in spelled:
         try:
-            make_method(words)
+            make_method(words, method_info(words).regimes[0])
         except UserError as error:
             pytest.fail(str(error))
