@@ -17,7 +17,10 @@ Self = TypeVar("Self", bound="Viewed")
 
 @dataclass(frozen=True)
 class Views:
-    """The views of a batch that a method reads. Names are ``weak``, ``strong``, ``weak_2``, ``strong_2``, ..."""
+    """The views of a batch that a method reads. Names are ``weak``, ``strong``, ``weak_2``, ``strong_2``, ...
+
+    Methods that are fitted to all images at once read the view ``clean``, which is not augmented.
+    """
 
     labeled: tuple[str, ...] = ("weak",)
     """views of the labeled samples; all of them carry gradient"""

@@ -1,7 +1,8 @@
 """The methods of the contract suite, and the parts of the network that each of their loss terms trains.
 
 Written by hand from the equations, not from the code. Thresholds are low, because networks are not confident after a
-few steps. A method that is not listed is tested with its defaults, alone and, if it can be a base, inside DST.
+few steps. A method that is not listed is tested with its defaults, alone and, if it can be a base, inside DST. Methods
+that are fitted at once have no loss terms and a suite of their own, ``test_fitted.py``.
 """
 
 from __future__ import annotations
@@ -126,7 +127,11 @@ def _unlisted() -> list[str]:
     parsed = [parse(text) for text in FLOWS]
     alone = {spelling.name for spelling in parsed}
     wrapped = {spelling.given["base"].name for spelling in parsed if "base" in spelling.given}
-    spelled = {name: f"{name}(tau=0.2)" if "tau" in field_types(cls) else name for name, cls in METHODS.items()}
+    spelled = {
+        name: f"{name}(tau=0.2)" if "tau" in field_types(cls) else name
+        for name, cls in METHODS.items()
+        if not cls.fitted
+    }
     bases = [name for name, cls in METHODS.items() if cls.can_be_base()]
     return [
         *(text for name, text in spelled.items() if name not in alone),
@@ -135,6 +140,7 @@ def _unlisted() -> list[str]:
 
 
 SPELLINGS = [*FLOWS, *_unlisted()]
+FITTED = [name for name, cls in METHODS.items() if cls.fitted]
 # The other bases with DST's alternating optimiser, for the tests of state, ranks, precision and gradient.
 IN_TURNS = {
     f"dst({base}, preset=paper, ce_cap=5)": PAPER

@@ -28,7 +28,7 @@ from selftrain.errors import UserError
 from selftrain.methods import METHODS, Method, Wrapper, make_method, spell_method
 from selftrain.nn.contexts import evaluating
 from selftrain.runs.model import load_model
-from tests.contract.spellings import FLOWS, IN_TURNS, SPELLINGS
+from tests.contract.spellings import FITTED, FLOWS, IN_TURNS, SPELLINGS
 from tests.tiny import digits_loop, go_on, gradients
 
 
@@ -42,7 +42,7 @@ in_turns_too = pytest.mark.parametrize("method", [*SPELLINGS, *IN_TURNS], indire
 
 def test_every_method_is_in_the_suite() -> None:
     methods = [make_method(text) for text in SPELLINGS]
-    assert {method.name for method in methods} == set(METHODS)
+    assert {*(method.name for method in methods), *FITTED} == set(METHODS)
     wrapped = {method.base.name for method in methods if isinstance(method, Wrapper)}
     assert wrapped == {name for name, cls in METHODS.items() if cls.can_be_base()}
 
@@ -290,7 +290,8 @@ def test_every_method_knows_its_regimes() -> None:
     for name, cls in METHODS.items():
         assert set(cls.regimes) <= set(REGIMES)
         for regime in set(REGIMES) - set(cls.regimes):
-            why = f"{name} does not run in the {regime} regime: {cls.remarks[regime]}. It runs with `regime=.scratch.`"
+            other = f"It runs with `regime=.{cls.regimes[0]}.`"
+            why = f"{name} does not run in the {regime} regime: {cls.remarks[regime]}. {other}"
             with pytest.raises(UserError, match=why):
                 make_method(name, regime)
             with pytest.raises(UserError, match=why):

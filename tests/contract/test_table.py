@@ -29,13 +29,16 @@ def test_a_grid_has_options_that_exist_and_values_that_are_allowed(cls: type[Met
 
 
 def test_all_that_can_be_tuned_has_a_grid() -> None:
-    """Labels alone have nothing to tune, DST is tuned through its base, and RAT has no features to be tuned on."""
-    assert [name for name, cls in METHODS.items() if not cls.grid] == ["supervised", "rat", "dst"]
+    """Labels alone have nothing to tune, DST is tuned through its base, and RAT has no features to be tuned on.
+
+    The temperature of prototypes does not change their predictions.
+    """
+    assert [name for name, cls in METHODS.items() if not cls.grid] == ["supervised", "rat", "prototypes", "dst"]
 
 
 @pytest.mark.parametrize("name", METHODS)
 def test_methods_can_be_pickled_and_are_frozen(name: str) -> None:
-    method = make_method("dst(fixmatch)" if name == "dst" else name)
+    method = make_method("dst(fixmatch)" if name == "dst" else name, METHODS[name].regimes[0])
     assert pickle.loads(pickle.dumps(method)) == method
     with pytest.raises(AttributeError):
         method.name = "other"  # type: ignore[misc]
@@ -85,7 +88,10 @@ def test_what_a_string_tells() -> None:
 
 def test_kinds_of_methods() -> None:
     infos = {name: method_info(name) for name in METHODS}
-    assert [name for name, info in infos.items() if info.labels_only] == ["supervised"]
+    assert [name for name, info in infos.items() if info.labels_only] == ["supervised", "logistic", "prototypes", "knn"]
+    fitted = ["logistic", "prototypes", "knn", "label_spreading", "diffusion", "self_logistic"]
+    assert [name for name, info in infos.items() if info.fitted] == fitted
+    assert all((info.regimes == ("frozen",)) == info.fitted for info in infos.values())
     assert [name for name, info in infos.items() if info.is_wrapper] == ["dst"]
     bases = {
         "fixmatch", "flexmatch", "mean_teacher", "noisy_student", "dividemix", "uda", "dash", "debiasmatch",

@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from PIL import Image
 from rich.console import Console
-from scipy.io import savemat  # type: ignore[import-untyped]
+from scipy.io import savemat
 
 import selftrain
 from selftrain.cli import listing

@@ -11,7 +11,7 @@ import pytest
 
 from selftrain.config.regimes import REGIMES
 from selftrain.errors import UserError
-from selftrain.methods import METHODS, Wrapper, make_method
+from selftrain.methods import METHODS, Wrapper, make_method, method_info
 from tests.docs.test_docs import ROOT, blocks, rows
 
 FOLDER = ROOT / "docs" / "methods"
@@ -60,8 +60,8 @@ def test_the_index_has_every_method_as_it_is() -> None:
             continue
         assert base.partition(" ")[0] == ("yes" if cls.can_be_base() else "no:"), name
         assert cls.can_be_base() or base == f"no: {cls.why_no_base}", name
-        asked = [view.split("_")[0] for view in make_method(name).views.unlabeled]
-        counts = [f"{asked.count(kind)} {kind}" for kind in ("weak", "strong") if kind in asked]
+        asked = [view.split("_")[0] for view in make_method(name, cls.regimes[0]).views.unlabeled]
+        counts = [f"{asked.count(kind)} {kind}" for kind in ("weak", "strong", "clean") if kind in asked]
         assert views.startswith(", ".join(counts) or "none"), name
         (link,) = re.findall(r"\(([^)#]*)#", page)
         text = " ".join((FOLDER / (link or "README.md")).read_text(encoding="utf-8").split())
@@ -78,6 +78,6 @@ def test_method_strings_can_be_read(page: Path) -> None:
     spelled += re.findall(r"`(dst\([^`.]+\))`", text)
     for words in spelled:
         try:
-            make_method(words)
+            make_method(words, method_info(words).regimes[0])
         except UserError as error:
             pytest.fail(str(error))

@@ -44,6 +44,7 @@ def test_the_papers_grids_are_the_default_spaces() -> None:
     }  # fmt: skip
     fixed = usual_space("dst(fixmatch(tau=0.9))", "scratch", {"method.base.lam": 1.0})
     assert fixed == {"optim.weight_decay": (0.0005, 0.001)}
+    assert set(usual_space("diffusion(k=5)", "frozen", {})) == {"method.alpha"}
 
 
 def test_spaces_from_the_command_line_and_from_a_file(tmp_path: Path) -> None:

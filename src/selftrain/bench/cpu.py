@@ -35,7 +35,7 @@ def runs_frozen(method: str) -> bool:
 
 
 def every_method(spelled: Mapping[str, str] | None = None) -> Iterator[str]:
-    """Yield all methods that run on features: labels only, each base alone and inside DST, then the others."""
+    """Yield all methods that train a network on features: labels only, each base alone and in DST, then the others."""
     spelled = spelled or {}
     yield "supervised"
     for base in BASES:
@@ -43,8 +43,12 @@ def every_method(spelled: Mapping[str, str] | None = None) -> Iterator[str]:
         yield from (name, f"dst({name})")
     for name in METHODS:
         info = method_info(name)
-        if not (info.labels_only or info.can_be_base or info.is_wrapper) and runs_frozen(name):
+        if not (info.labels_only or info.can_be_base or info.is_wrapper or info.fitted) and runs_frozen(name):
             yield spelled.get(name, name)
+
+
+FITTED = tuple(name for name, method in METHODS.items() if method.fitted)
+"""the methods that train no network: what people would try instead on the same features"""
 
 
 def _labels_rows() -> tuple[Row, ...]:
@@ -84,6 +88,12 @@ CPU: dict[str, Bench] = {
             Row("fixmatch", {"method.tau": 0.8}, "fixmatch(tau=0.8)"),
             Row(DST, {"method.base.tau": 0.8}, "dst(fixmatch(tau=0.8))"),
         ),
+        FROZEN,
+    ),
+    "cpu/baselines": Bench(
+        "what people would try instead on the same frozen features: methods that are fitted at once",
+        FOLDERS,
+        rows_of(("supervised", *FITTED, "fixmatch", DST)),
         FROZEN,
     ),
     "cpu/digits": Bench(

@@ -88,8 +88,8 @@ class Loop:
 
     @property
     def steps(self) -> int:
-        """The number of steps of all rounds."""
-        return self.settings.train.steps * self.method.rounds
+        """The number of steps of all rounds; a method that is fitted takes one."""
+        return 1 if self.method.fitted else self.settings.train.steps * self.method.rounds
 
     def run(self, batches: Iterator[tuple[Labeled, Unlabeled]]) -> None:
         """Train from the current step to the last."""
@@ -115,6 +115,9 @@ class Loop:
 
     def take_step(self, labeled: Labeled, unlabeled: Unlabeled) -> None:
         """Train on one batch: survey or restart when due, then each turn's loss, backward pass and update."""
+        if self.method.fitted:
+            self._fit(labeled, unlabeled)
+            return
         settings, net, method, steps = self.settings, self.net, self.method, self.settings.train.steps
         round_, t = divmod(self.step, steps)
         seed_step(settings.seed, self.step, self.fabric.global_rank, self.fabric.device)
@@ -148,11 +151,23 @@ class Loop:
             observer.on_step(losses._replace(terms=terms), unlabeled)
         self.step += 1
 
+    def _fit(self, labeled: Labeled, unlabeled: Unlabeled) -> None:
+        """Take the only step of a method that is fitted: the batch holds all images."""
+        seed_step(self.settings.seed, self.step, 0, self.fabric.device)
+        pseudo = self.method.fit(self.net, labeled, unlabeled)
+        self.net.advance()
+        for observer in self.observers:
+            observer.on_step(Losses({}, pseudo), unlabeled)
+        self.step += 1
+
     def _evaluate(self) -> None:
         """Add a row with what the observers saw and how the predictor scores."""
         row: dict[str, Any] = {"step": self.step, "seconds": round(self.seconds, 3)}
-        row["lr"] = self.settings.optim.lr * lr_factor(
-            self.settings.optim, (self.step - 1) % self.settings.train.steps, self.settings.train.steps
+        row["lr"] = (
+            None
+            if self.method.fitted
+            else self.settings.optim.lr
+            * lr_factor(self.settings.optim, (self.step - 1) % self.settings.train.steps, self.settings.train.steps)
         )
         for observer in self.observers:
             row |= observer.read()

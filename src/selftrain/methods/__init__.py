@@ -15,6 +15,7 @@ from selftrain.methods.base import SelfTraining as SelfTraining
 from selftrain.methods.base import Wrapper as Wrapper
 from selftrain.methods.base import labeled_loss as labeled_loss
 from selftrain.methods.base import labeled_views as labeled_views
+from selftrain.methods.fitted import FittedMethod as FittedMethod
 from selftrain.methods.functional import PseudoLabels as PseudoLabels
 from selftrain.methods.functional import pseudo_cross_entropy as pseudo_cross_entropy
 from selftrain.methods.functional import threshold as threshold
@@ -44,6 +45,12 @@ from selftrain.methods.dividemix import DivideMix as DivideMix
 from selftrain.methods.co_training import CoTraining as CoTraining
 from selftrain.methods.tri_training import TriTraining as TriTraining
 from selftrain.methods.mutual_learning import MutualLearning as MutualLearning
+from selftrain.methods.logistic import Logistic as Logistic
+from selftrain.methods.prototypes import Prototypes as Prototypes
+from selftrain.methods.knn import KNN as KNN
+from selftrain.methods.label_spreading import LabelSpreading as LabelSpreading
+from selftrain.methods.diffusion import Diffusion as Diffusion
+from selftrain.methods.self_logistic import SelfLogistic as SelfLogistic
 from selftrain.methods.dst import DST as DST
 # isort: on
 

@@ -76,6 +76,8 @@ class Method:
     """a note to the user about the method in a regime"""
     grid: ClassVar[Grid] = {}
     """values that a search tries for each option that matters most; the paper's where it gives them"""
+    fitted: ClassVar[bool] = False
+    """it is fitted once to all images (``fit``) instead of trained step by step (``losses``)"""
     why_no_base: ClassVar[str] = "it makes no pseudo labels that another head could learn from"
     """why DST cannot wrap it"""
 
@@ -145,6 +147,10 @@ class Method:
 
     def losses(self, net: Network, labeled: Labeled, unlabeled: Unlabeled, turn: str = "all") -> Losses:
         """Return the losses of one network; ``objective`` adds those of twin networks."""
+        raise NotImplementedError
+
+    def fit(self, net: Network, labeled: Labeled, unlabeled: Unlabeled) -> PseudoLabels | None:
+        """Fit the predictor to all images, if the method is ``fitted``, and return labels that it gave on the way."""
         raise NotImplementedError
 
     def survey_due(self, t: int, steps: int) -> bool:

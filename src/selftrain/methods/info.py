@@ -23,6 +23,10 @@ class MethodInfo:
     """as people write it: DST(FixMatch), FlexMatch(tau=0.9); the string itself where the method is not known"""
     labels_only: bool = False
     """it trains on labeled data alone"""
+    fitted: bool = False
+    """it is fitted once, instead of trained step by step"""
+    regimes: tuple[str, ...] = Method.regimes
+    """regimes in which it can be trained"""
     is_wrapper: bool = False
     """it is an add-on around a base, as DST is"""
     can_be_base: bool = False
@@ -59,6 +63,8 @@ def _info(spelling: Spelling, methods: Mapping[str, type[Method]]) -> MethodInfo
     return MethodInfo(
         title=title,
         labels_only=not is_wrapper and not cls().views.unlabeled,
+        fitted=cls.fitted,
+        regimes=cls.regimes,
         is_wrapper=is_wrapper,
         can_be_base=cls.can_be_base(),
         base=base,

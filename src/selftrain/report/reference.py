@@ -36,6 +36,7 @@ def baseline_of(run: RunData, others: Sequence[RunData]) -> Baseline | None:
 def _fits(other: RunData, run: RunData) -> bool:
     return (
         other.labels_only
+        and not other.info.fitted  # it has another classifier
         and other.split_hash is not None
         and other.split_hash == run.split_hash
         and other.classes == run.classes

@@ -5,7 +5,7 @@ Knows nothing of equations (methods) or of how a problem was read; it joins data
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from dataclasses import asdict
 from functools import partial
@@ -16,6 +16,7 @@ import numpy as np
 import torch
 from lightning_fabric import Fabric
 
+from selftrain.batch import Labeled, Unlabeled
 from selftrain.config.options import flatten
 from selftrain.config.resolve import with_values
 from selftrain.config.settings import Settings, changes_results
@@ -70,13 +71,13 @@ def fit(
             inputs.extract(evaluated.images)
     net = _network(settings, method, problem, inputs, fabric)
     training = Training(settings, method, problem, evaluated, inputs, net, fabric)
-    stream = training.stream()
+    stream = None if method.fitted else training.stream()
     if settings.train.compile:
         compile_networks(net, reporter.warn)
     loop = _loop(training, stream)
     if resume and folder is not None:
         _load_state(loop, RunLayout(folder))
-    if loop.step < loop.steps:
+    if stream is not None and loop.step < loop.steps:
         _check_readable(stream, loop.step)
     if from_first(loop.step) != loop.step:
         raise UserError(f"`resume=True`: rank {fabric.global_rank} found another checkpoint in {folder} than rank 0.")
@@ -152,7 +153,7 @@ def _network(settings: Settings, method: Method, problem: Problem, inputs: Input
     return net
 
 
-def _loop(training: Training, stream: Stream) -> Loop:
+def _loop(training: Training, stream: Stream | None) -> Loop:
     loop = Loop(
         fabric=training.fabric,
         settings=training.settings,
@@ -161,10 +162,18 @@ def _loop(training: Training, stream: Stream) -> Loop:
         optimizers=make_optimizers(training.net, training.settings.optim, training.method),
         observers=make_observers(training.hidden_truth(), len(training.problem.corpus.classes), training.fabric.device),
         evaluate=training.evaluate,
-        pool=stream.pool,
+        pool=stream.pool if stream is not None else lambda t: (),
     )
     loop.prepare()
     return loop
+
+
+def _batches(training: Training, loop: Loop, stream: Stream | None) -> Iterator[tuple[Labeled, Unlabeled]]:
+    """Return the batches of the steps that are left; a method that is fitted has a single one, with all images."""
+    if stream is None:
+        return iter([training.all_images()] if loop.step < loop.steps else [])
+    pin = training.fabric.device.type == "cuda"
+    return batches(stream, loop.step, loop.steps, workers=_workers(training, stream), pin=pin)
 
 
 def _workers(training: Training, stream: Stream) -> int:
@@ -177,12 +186,11 @@ def _workers(training: Training, stream: Stream) -> int:
 
 
 def _take_steps(
-    training: Training, loop: Loop, stream: Stream, layout: RunLayout, reporter: Reporter, watch: Watch | None
+    training: Training, loop: Loop, stream: Stream | None, layout: RunLayout, reporter: Reporter, watch: Watch | None
 ) -> None:
     """Train from the current step to the last; a run that is stopped raises KeyboardInterrupt."""
     settings, fabric = training.settings, training.fabric
     first, device = fabric.is_global_zero, fabric.device
-    workers = _workers(training, stream)
     with (
         stopped_by_signals(loop, fabric.world_size),
         reporter.progress("training", loop.steps, "steps", start=loop.step) as bar,
@@ -204,7 +212,8 @@ def _take_steps(
             reporter.say(_in_words(row, loop.steps))
             if row["alarms"]:
                 reporter.warn(alarm(row["alarms"], training.method, f"step {row['step']}", "no longer predicted"))
-            bar.note(f"loss {row['loss']:.3f}")
+            if "loss" in row:
+                bar.note(f"loss {row['loss']:.3f}")
             if watch is not None:
                 watch(row)
 
@@ -218,7 +227,7 @@ def _take_steps(
         loop.on_row, loop.on_progress = on_row, on_progress
         if first:
             loop.on_checkpoint = partial(_save_state, layout)
-        loop.run(batches(stream, loop.step, loop.steps, workers=workers, pin=device.type == "cuda"))
+        loop.run(_batches(training, loop, stream))
     if loop.step < loop.steps:
         reporter.say(f"stopped at step {loop.step}; to resume it: `resume=True` `out={str(layout.folder)!r}`")
         raise KeyboardInterrupt
@@ -272,7 +281,9 @@ def _check_readable(stream: Stream, step: int) -> None:
 
 
 def _in_words(row: dict[str, Any], steps: int) -> str:
-    words = [f"step {row['step']}/{steps}", f"loss {row['loss']:.3f}"]
+    words = [f"step {row['step']}/{steps}"]
+    if "loss" in row:  # a method that is fitted reports none
+        words.append(f"loss {row['loss']:.3f}")
     if row["accuracy"] is not None:
         words += [f"accuracy {100 * row['accuracy']:.1f}", f"worst fifth {100 * row['worst20_percent']:.1f}"]
     if row.get("pseudo_label_quantity") is not None:

@@ -164,7 +164,7 @@ def _empty_predictor(card: ModelCard, backbone: nn.Module, shape: tuple[int, ...
     classifier = make_classifier(card, backbone)
     if not card.predictor:
         return classifier
-    method = make_method(card.predictor)
+    method = make_method(card.predictor, "frozen" if card.frozen else "scratch")
     net = Network(classifier, Task(len(card.classes), unlabeled=1, steps=1, shape=shape))
     method.setup(net)
     return method.predictor(net)

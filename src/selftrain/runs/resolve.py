@@ -16,7 +16,7 @@ from selftrain.config.resolve import make_settings, with_values
 from selftrain.config.settings import Settings, changes_results
 from selftrain.data.source import Source
 from selftrain.errors import UserError
-from selftrain.methods import Method, make_method, spell_method
+from selftrain.methods import Method, make_method, method_info, spell_method
 from selftrain.runs.layout import RunLayout
 
 
@@ -27,7 +27,8 @@ def resolve(given: Mapping[str, Any], method: Method | None = None) -> tuple[Set
     """
     given = dict(given)
     options = {name.removeprefix("method."): given.pop(name) for name in list(given) if name.startswith("method.")}
-    regime = str(given.pop("regime", None) or _default_regime(given))
+    regimes = method.regimes if method else method_info(str(given.get("method") or Settings.method)).regimes
+    regime = str(given.pop("regime", None) or _default_regime(given, regimes))
     spec = _source(given).spec
     of_dataset = {} if spec is None else spec.defaults.get(regime, {})
     settings = make_settings(regime, {**of_dataset, **given})
@@ -40,8 +41,13 @@ def resolve(given: Mapping[str, Any], method: Method | None = None) -> tuple[Set
     return with_values(settings, {"method": spell_method(method)}), method
 
 
-def _default_regime(given: Mapping[str, Any]) -> str:
-    """Return scratch for Wide ResNets, arrays and datasets of small images; else frozen, or finetune with a GPU."""
+def _default_regime(given: Mapping[str, Any], possible: tuple[str, ...]) -> str:
+    """Return scratch for Wide ResNets, arrays and datasets of small images; else frozen, or finetune with a GPU.
+
+    A method that runs in one regime only decides.
+    """
+    if len(possible) == 1:
+        return possible[0]
     backbone = str(given.get("network.backbone") or "")
     if backbone.startswith("wrn") or given.get("network.weights") == "none":
         return "scratch"

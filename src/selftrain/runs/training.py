@@ -14,6 +14,7 @@ import torch
 from lightning_fabric import Fabric
 from torch import nn
 
+from selftrain.batch import Labeled, Unlabeled
 from selftrain.config.settings import Settings
 from selftrain.data.views.stream import Stream
 from selftrain.engine.evaluate import tally
@@ -56,6 +57,19 @@ class Training:
             rank=self.fabric.global_rank,
             ranks=self.fabric.world_size,
         )
+
+    def all_images(self) -> tuple[Labeled, Unlabeled]:
+        """Return each image once, without augmentation, for a method that is fitted to all of them."""
+        split = self.problem.split
+        index = np.flatnonzero(~np.isin(split.unlabeled, split.labeled))  # labeled images may be in the pool as well
+        return (
+            Labeled(torch.from_numpy(split.labels), clean=self._clean(split.labeled)),
+            Unlabeled(torch.from_numpy(index), clean=self._clean(split.unlabeled[index])),
+        )
+
+    def _clean(self, rows: np.ndarray) -> torch.Tensor:
+        parts = self.inputs.clean_pool(rows, self.settings.train.eval_batch)
+        return torch.cat([torch.empty(0, *self.net.task.shape), *parts])
 
     def hidden_truth(self) -> torch.Tensor:
         """Return the true classes of the unlabeled images where known, but -1 for those the method trains on."""

@@ -47,9 +47,10 @@ def usual_space(method: str, regime: str, fixed: Mapping[str, Any]) -> Space:
     while info.base is not None:
         info, prefix = info.base, f"{prefix}base."
     grid = {f"{prefix}{name}": values for name, values in info.grid.items()}
-    common = {} if regime == "scratch" else {"optim.lr": LEARNING_RATES}
+    rates = {} if regime == "scratch" else {"optim.lr": LEARNING_RATES}
+    common = {} if info.fitted else {**rates, "optim.weight_decay": WEIGHT_DECAYS}
     given = {*fixed, *(f"{prefix}{name}" for name in info.options)}
-    whole = {**grid, **common, "optim.weight_decay": WEIGHT_DECAYS}
+    whole = {**grid, **common}
     return {name: values for name, values in whole.items() if name not in given}
 
 

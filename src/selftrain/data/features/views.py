@@ -20,6 +20,7 @@ from torch import Tensor
 from selftrain.batch import kind_of
 from selftrain.data.features.joined import JoinedFeatures
 from selftrain.errors import UserError
+from selftrain.neighbours import nearest_rows
 
 
 class FeatureViews:
@@ -94,7 +95,7 @@ class VectorFile:
         return found
 
 
-NEIGHBOURS, CANDIDATES = 8, 20_000
+NEIGHBOURS = 8
 
 
 @dataclass(frozen=True)
@@ -118,7 +119,7 @@ class FeatureSpaceViews:
         """Return the views of these rows, once their neighbours are found."""
         some = torch.from_numpy(np.ascontiguousarray(values[rows], dtype=np.float32))
         spread = some.std(dim=0) if len(rows) > 1 else torch.zeros(values.shape[1])
-        near = _nearest_rows(some) if mixup and len(rows) > 1 else None
+        near = nearest_rows(some, NEIGHBOURS).rows if mixup and len(rows) > 1 else None
         return cls(some, spread, near, noise, dropout, mixup)
 
     def __len__(self) -> int:
@@ -144,20 +145,3 @@ class FeatureSpaceViews:
             kept = torch.from_numpy(rng.random((n, dim), np.float32)[mine] >= self.dropout)
             x = x * kept / (1 - self.dropout)
         return x
-
-
-def _nearest_rows(values: Tensor) -> Tensor:
-    """Return the nearest rows of each row by cosine similarity, among a sample of the rows if there are many."""
-    unit = torch.nn.functional.normalize(values, dim=1)
-    rng = np.random.default_rng(0)
-    n = len(unit)
-    pool = np.arange(n) if n <= CANDIDATES else np.sort(rng.choice(n, CANDIDATES, replace=False))
-    candidates = torch.from_numpy(pool)
-    k = min(NEIGHBOURS, len(pool) - 1)
-    near = torch.empty(n, k, dtype=torch.int64)
-    for start in range(0, n, 1024):
-        rows = torch.arange(start, min(start + 1024, n))
-        likeness = unit[rows] @ unit[candidates].T
-        likeness[rows[:, None] == candidates[None]] = -2  # a row is not its own neighbour
-        near[rows] = candidates[likeness.topk(k, dim=1).indices]
-    return near

@@ -1,0 +1,151 @@
+"""Methods that are fitted once to the features of all images, and the predictors that they fit.
+
+Knows nothing of backbones, files or runs: features in, a predictor of features out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from selftrain.batch import Labeled, Unlabeled, Views
+from selftrain.methods.base import Method
+from selftrain.methods.functional import PseudoLabels
+from selftrain.nn.network import Network
+
+PART = "fitted"
+
+
+class FittedPredictor(nn.Module):
+    """From features to logits. Its buffers get their shapes when it is fitted, or when a state is loaded."""
+
+    centre: Tensor
+    """(dim,) mean of the unit features of all images"""
+
+    def __init__(self, *names: str) -> None:
+        super().__init__()
+        for name in ("centre", *names):
+            self.register_buffer(name, torch.zeros(0))
+
+    def hold(self, state: Mapping[str, Tensor]) -> None:
+        """Replace buffers by fitted values."""
+        for name, value in state.items():
+            old = self.get_buffer(name)
+            setattr(self, name, value.detach().to(old.device, torch.float32).contiguous())
+
+    def _load_from_state_dict(self, state_dict: Mapping[str, Any], prefix: str, *more: Any) -> None:
+        for name, old in list(self.named_buffers(recurse=False)):
+            if isinstance(saved := state_dict.get(prefix + name), Tensor):
+                setattr(self, name, torch.empty_like(saved, device=old.device))
+        super()._load_from_state_dict(state_dict, prefix, *more)
+
+    def prepare(self, x: Tensor) -> Tensor:
+        """Return features of unit length, centred, and of unit length again (CL2N of SimpleShot)."""
+        return F.normalize(F.normalize(x.float(), dim=1) - self.centre, dim=1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        with torch.autocast(x.device.type, enabled=False):  # similarities need all digits of float32
+            return self.logits(self.prepare(x))
+
+    def logits(self, x: Tensor) -> Tensor:
+        """Return the logits of prepared features."""
+        raise NotImplementedError
+
+
+class LinearPredictor(FittedPredictor):
+    """z = W x + b."""
+
+    weight: Tensor
+    bias: Tensor
+
+    def __init__(self) -> None:
+        super().__init__("weight", "bias")
+
+    def logits(self, x: Tensor) -> Tensor:
+        return F.linear(x, self.weight, self.bias)
+
+
+class SoftNeighbours(FittedPredictor):
+    """The log of the mean answer of the k nearest known images (0: of all), weighted by exp(cos/T).
+
+    An image that is known itself keeps its own answer.
+    """
+
+    known: Tensor
+    """(n, dim) prepared features"""
+    answers: Tensor
+    """(n, K) probabilities"""
+
+    def __init__(self, T: float, k: int = 0) -> None:
+        super().__init__("known", "answers")
+        self.T, self.k = T, k
+
+    def logits(self, x: Tensor) -> Tensor:
+        cos = x @ self.known.T
+        cos = torch.where(cos > 1 - 1e-5, cos + 10, cos)  # the image itself outweighs all others
+        k = min(self.k or len(self.known), len(self.known))
+        if k == len(self.known):
+            p = torch.softmax(cos / self.T, dim=1) @ self.answers
+        else:
+            cos, rows = cos.topk(k, dim=1)
+            p = torch.einsum("bk,bkc->bc", torch.softmax(cos / self.T, dim=1), self.answers[rows])
+        return p.clamp(min=1e-12).log()
+
+
+class Solution(NamedTuple):
+    """What a method has found: the buffers of its predictor, and the labels it gave to the unlabeled images."""
+
+    state: Mapping[str, Tensor]
+    pseudo: PseudoLabels | None = None
+
+
+_NEEDS_FEATURES = "it is fitted to the features of a frozen backbone"
+
+
+@dataclass(frozen=True, kw_only=True)
+class FittedMethod(Method):
+    """A method that is fitted once. ``solve`` sees unit, centred features and returns what its predictor holds."""
+
+    fitted: ClassVar[bool] = True
+    regimes: ClassVar[tuple[str, ...]] = ("frozen",)
+    remarks: ClassVar[Mapping[str, str]] = {"scratch": _NEEDS_FEATURES, "finetune": _NEEDS_FEATURES}
+    why_no_base: ClassVar[str] = "it is fitted at once and trains no head"
+    needs_pool: ClassVar[bool] = False
+    """unlabeled images do more than move the centre of the features"""
+
+    def empty_predictor(self) -> FittedPredictor:
+        """Return the predictor before it is fitted."""
+        raise NotImplementedError
+
+    def solve(self, x: Tensor, y: Tensor, pool: Tensor, classes: int) -> Solution:
+        """Return the state of the predictor from prepared features and labels of the labeled images, and the pool."""
+        raise NotImplementedError
+
+    @property
+    def views(self) -> Views:
+        return Views(labeled=("clean",), unlabeled=("clean",) if self.needs_pool else ())
+
+    @property
+    def averaged(self) -> bool:
+        return True  # there is nothing to average over steps
+
+    def setup(self, net: Network) -> None:
+        net.parts[PART] = self.empty_predictor()
+
+    @torch.no_grad()
+    def fit(self, net: Network, labeled: Labeled, unlabeled: Unlabeled) -> PseudoLabels | None:
+        predictor = net.part(PART, FittedPredictor)
+        features = labeled["clean"].float(), unlabeled["clean"].float()
+        predictor.hold({"centre": F.normalize(torch.cat(features), dim=1).mean(dim=0)})
+        x, pool = (predictor.prepare(some) for some in features)
+        state, pseudo = self.solve(x, labeled.y, pool, net.task.classes)
+        predictor.hold(state)
+        return pseudo
+
+    def predictor(self, net: Network) -> nn.Module:
+        return net.part(PART, FittedPredictor)

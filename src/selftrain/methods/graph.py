@@ -1,0 +1,68 @@
+"""A graph of nearest neighbours over labeled and unlabeled images, and methods that spread labels along it.
+
+Knows nothing of how labels are spread: each method defines ``spread``.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from selftrain.config.options import AtLeast, Positive
+from selftrain.methods.fitted import FittedMethod, FittedPredictor, SoftNeighbours, Solution
+from selftrain.methods.functional import PseudoLabels
+from selftrain.neighbours import Nearest, candidate_rows, nearest_rows
+
+Array = NDArray[Any]
+
+
+def adjacency(near: Nearest, power: float) -> Any:
+    """Return the sparse matrix A + A^T, where a_ij = max(cos(x_i, x_j), 0)^power if j is a neighbour of i."""
+    from scipy import sparse
+
+    n, k = near.rows.shape
+    values = near.likeness.double().clamp(min=0).pow(power).cpu().numpy()
+    columns = near.rows.cpu().numpy()
+    A = sparse.csr_matrix((values.ravel(), columns.ravel(), k * np.arange(n + 1)), shape=(n, n))
+    return (A + A.T).tocsr()
+
+
+def shares(scores: Array) -> Array:
+    """Return rows of scores as probabilities; a row that no label has reached becomes uniform."""
+    scores = np.maximum(scores, 0)
+    total = scores.sum(axis=1, keepdims=True)
+    p: Array = np.where(total > 0, scores / np.where(total > 0, total, 1), 1 / scores.shape[1])
+    return p
+
+
+@dataclass(frozen=True, kw_only=True)
+class GraphMethod(FittedMethod):
+    """Labels spread along a graph of all images; a new image asks its nearest images in the graph."""
+
+    needs_pool: ClassVar[bool] = True
+
+    k: Annotated[int, AtLeast(1)] = 10
+    """neighbours of each image in the graph"""
+    T: Positive = 0.07
+    """temperature of the similarities between a new image and its k nearest images in the graph"""
+
+    def spread(self, near: Nearest, y: Array, classes: int) -> Array:
+        """Return the probabilities (n, K) of all images in the graph; the first ones are labeled, with labels y."""
+        raise NotImplementedError
+
+    def empty_predictor(self) -> FittedPredictor:
+        return SoftNeighbours(self.T, self.k)
+
+    def solve(self, x: Tensor, y: Tensor, pool: Tensor, classes: int) -> Solution:
+        everything = torch.cat([x, pool])
+        near = nearest_rows(everything, self.k, first=len(x))
+        p = torch.from_numpy(self.spread(near, y.cpu().numpy(), classes)).to(x)
+        kept = candidate_rows(len(everything), first=len(x)).to(x.device)
+        labels = p[len(x) :].argmax(dim=1)
+        pseudo = PseudoLabels(labels, torch.ones_like(labels, dtype=torch.bool))
+        return Solution({"known": everything[kept], "answers": p[kept]}, pseudo)

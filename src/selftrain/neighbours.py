@@ -1,0 +1,48 @@
+"""The nearest rows of each row of a matrix by cosine similarity.
+
+Knows nothing of what the rows are: features of images, of the user, or of a pool.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+CANDIDATES, CHUNK = 20_000, 1024
+"""rows that are searched if there are more, and rows that are compared with all of them at once"""
+
+
+class Nearest(NamedTuple):
+    """The nearest rows of each row, nearest first, and their cosine similarities; both (n, k)."""
+
+    rows: Tensor
+    likeness: Tensor
+
+
+def candidate_rows(n: int, first: int = 0) -> Tensor:
+    """Return the rows among which neighbours are searched: the first ones, and at most ``CANDIDATES`` of the others."""
+    others = np.arange(n - first)
+    if len(others) > CANDIDATES:
+        others = np.sort(np.random.default_rng(0).choice(len(others), CANDIDATES, replace=False))
+    return torch.from_numpy(np.concatenate([np.arange(first), first + others]))
+
+
+def nearest_rows(values: Tensor, k: int, first: int = 0) -> Nearest:
+    """Return the k nearest candidates of each row (fewer if there are fewer); a row is not its own neighbour."""
+    unit = torch.nn.functional.normalize(values, dim=1)
+    n = len(unit)
+    candidates = candidate_rows(n, first).to(values.device)
+    k = min(k, len(candidates) - 1)
+    near = torch.empty(n, k, dtype=torch.int64, device=values.device)
+    likeness = torch.empty(n, k, dtype=unit.dtype, device=values.device)
+    keys = unit[candidates].T
+    for start in range(0, n, CHUNK):
+        rows = torch.arange(start, min(start + CHUNK, n), device=values.device)
+        all_pairs = unit[rows] @ keys
+        all_pairs[rows[:, None] == candidates[None]] = -2
+        likeness[rows], places = all_pairs.topk(k, dim=1)
+        near[rows] = candidates[places]
+    return Nearest(near, likeness)
