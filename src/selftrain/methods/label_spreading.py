@@ -28,7 +28,7 @@ class LabelSpreading(GraphMethod):
     grid: ClassVar[Grid] = {"alpha": (0.2, 0.5, 0.8, 0.99), "k": (5, 10, 20)}
 
     alpha: Annotated[float, Above(0), Below(1)] = 0.8
-    """share of an image's answer that comes from its neighbours (0.2 in scikit-learn, which reaches less of the pool)"""
+    """share of an image's answer that comes from its neighbours (0.2 in scikit-learn, which reaches fewer images)"""
 
     def spread(self, near: Nearest, y: NDArray[Any], classes: int) -> NDArray[Any]:
         from sklearn.exceptions import ConvergenceWarning
