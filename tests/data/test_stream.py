@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,14 +13,14 @@ from selftrain.batch import Views
 from selftrain.config.resolve import make_settings
 from selftrain.data.images import ArrayImages, FileImages, find_images
 from selftrain.data.views.image_views import ImageViews
-from selftrain.data.views.stream import Shuffle, Stream, batches
+from selftrain.data.views.stream import Shuffle, Stream, WeightedShuffle, batches
 from tests.folders import layout_2
 
 VIEWS = Views(unlabeled=("weak", "strong", "weak_2"), gradient=("strong",))
 
 
 def make_stream(
-    n_labeled: int = 5, n_unlabeled: int = 40, *, crop: str = "pad", channels: int = 1, side: int = 8, **options: int
+    n_labeled: int = 5, n_unlabeled: int = 40, *, crop: str = "pad", channels: int = 1, side: int = 8, **options: Any
 ) -> Stream:
     rng = np.random.default_rng(0)
     data = make_settings("scratch", {"data.crop": crop}).data
@@ -130,3 +131,74 @@ def test_images_held_in_memory_are_those_of_the_files(tmp_path: Path) -> None:
             assert torch.equal(views[0][name], views[1][name]), name
     assert held.pixels is not None
     assert read.pixels is None
+
+
+WEIGHTS = np.concatenate([np.ones(15), np.linspace(0.1, 0.9, 15), np.zeros(10)])
+
+
+def test_weights_of_one_change_nothing() -> None:
+    for step in (0, 3, 9):
+        expected = make_stream()[step][1]
+        found = make_stream(weights=np.ones(40))[step][1]
+        assert torch.equal(found.index, expected.index)
+        assert torch.equal(found.strong, expected.strong)
+
+
+def test_rows_are_drawn_as_often_as_their_weights_say() -> None:
+    shuffle = WeightedShuffle(WEIGHTS, 10, seed=0, tag=2)
+    length = int(WEIGHTS.sum())
+    passes = 2000
+    rows = np.concatenate([shuffle.rows(step) for step in range(passes * length // 10)])
+    counts = np.bincount(rows, minlength=40)
+    assert (counts[30:] == 0).all()
+    expected = WEIGHTS * length / WEIGHTS.sum()
+    assert counts / passes == pytest.approx(expected, abs=4 * np.sqrt(0.25 / passes))
+    for start in range(0, 50 * length, length):
+        one_pass = rows[start : start + length]
+        assert len(set(one_pass)) == length  # no row twice in a pass
+    together = np.array([np.isin([15 + 7, 15 + 8], rows[i * length : (i + 1) * length]).all() for i in range(passes)])
+    assert together.mean() == pytest.approx(expected[22] * expected[23], abs=0.06)  # nearly independent
+
+
+def test_a_weighted_pass_is_at_least_as_long_as_a_batch() -> None:
+    weights = np.array([0.02, 0.01, 0.0, 0.01])
+    shuffle = WeightedShuffle(weights, 8, seed=0, tag=2)
+    assert shuffle.length == 8
+    for step in range(5):
+        assert np.bincount(shuffle.rows(step), minlength=4).tolist() == [4, 2, 0, 2]
+    assert WeightedShuffle(np.array([0.0, 1e-9]), 3, seed=0, tag=2).rows(7).tolist() == [1, 1, 1]
+
+
+def test_a_weighted_batch_is_a_function_of_the_step_alone() -> None:
+    stream = make_stream(weights=WEIGHTS)
+    for step in range(30):
+        stream[step]
+    for step in (30, 4, 17):
+        assert torch.equal(stream[step][1].index, make_stream(weights=WEIGHTS)[step][1].index)
+    for step, (labeled, unlabeled) in enumerate(batches(stream, 5, 9, workers=0), start=5):
+        assert torch.equal(unlabeled.strong, make_stream(weights=WEIGHTS)[step][1].strong)
+        assert torch.equal(labeled.weak, make_stream()[step][0].weak)
+    assert not torch.equal(stream[3][1].index, make_stream(weights=WEIGHTS, seed=4)[3][1].index)
+
+
+def test_ranks_share_a_weighted_batch_and_the_pool_has_all_images() -> None:
+    whole = make_stream(weights=WEIGHTS)[4][1]
+    halves = [make_stream(weights=WEIGHTS, rank=rank, ranks=2)[4][1] for rank in range(2)]
+    assert torch.equal(torch.cat([half.index for half in halves]), whole.index)
+    assert torch.equal(torch.cat([half.strong for half in halves]), whole.strong)
+    pool = torch.cat([part.index for part in make_stream(weights=WEIGHTS).pool(0, batch=7)])
+    assert pool.tolist() == list(range(40))
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [
+        (np.zeros(40), "positive weight"),
+        (np.full(40, 1.5), "from 0 to 1"),
+        (np.full(40, np.nan), "from 0 to 1"),
+        (np.ones(39), "39 weights for 40"),
+    ],
+)
+def test_weights_are_checked(weights: np.ndarray, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        make_stream(weights=weights)

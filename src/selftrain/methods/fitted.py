@@ -21,6 +21,11 @@ from selftrain.nn.network import Network
 PART = "fitted"
 
 
+def unit_centred(x: Tensor, centre: Tensor) -> Tensor:
+    """Return features of unit length, centred, and of unit length again (CL2N of SimpleShot)."""
+    return F.normalize(F.normalize(x.float(), dim=1) - centre, dim=1)
+
+
 class FittedPredictor(nn.Module):
     """From features to logits. Its buffers get their shapes when it is fitted, or when a state is loaded."""
 
@@ -45,8 +50,7 @@ class FittedPredictor(nn.Module):
         super()._load_from_state_dict(state_dict, prefix, *more)
 
     def prepare(self, x: Tensor) -> Tensor:
-        """Return features of unit length, centred, and of unit length again (CL2N of SimpleShot)."""
-        return F.normalize(F.normalize(x.float(), dim=1) - self.centre, dim=1)
+        return unit_centred(x, self.centre)
 
     def forward(self, x: Tensor) -> Tensor:
         with torch.autocast(x.device.type, enabled=False):  # similarities need all digits of float32

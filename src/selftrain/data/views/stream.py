@@ -25,13 +25,15 @@ class Shuffle:
 
     def __init__(self, n: int, batch: int, seed: int, tag: int):
         self.n, self.batch, self.seed, self.tag = n, batch, seed, tag
+        self.length = n
+        """rows of a pass"""
         self._last: tuple[int, np.ndarray] = (-1, np.empty(0, np.int64))
 
     def rows(self, step: int) -> np.ndarray:
         first, last = step * self.batch, (step + 1) * self.batch
         parts = []
         while first < last:
-            number, offset = divmod(first, self.n)
+            number, offset = divmod(first, self.length)
             part = self._pass(number)[offset : offset + last - first]
             parts.append(part)
             first += len(part)
@@ -39,9 +41,39 @@ class Shuffle:
 
     def _pass(self, number: int) -> np.ndarray:
         if self._last[0] != number:
-            rng = np.random.default_rng([self.seed, self.tag, number])
-            self._last = (number, rng.permutation(self.n))
+            self._last = (number, self._draw(np.random.default_rng([self.seed, self.tag, number])))
         return self._last[1]
+
+    def _draw(self, rng: np.random.Generator) -> np.ndarray:
+        return rng.permutation(self.n)
+
+
+class WeightedShuffle(Shuffle):
+    """Rows in endless passes, each drawn with a probability proportional to its weight; a row of weight 0 never is.
+
+    The length of a pass is the sum of the weights, rounded down. It is the same for all passes, so that the pass of any
+    step is known without drawing the earlier ones. A pass takes the rows in a random order and picks some by systematic
+    sampling: each row covers its weight on a line, and the row below each of ``length`` equally distant points, with a
+    random start, is drawn. Probabilities are thus exactly weight * length / sum of the weights. A pass is at least as
+    long as a batch, so that a step draws at most two; only if that exceeds the sum is a row drawn twice in a pass.
+    """
+
+    def __init__(self, weights: np.ndarray, batch: int, seed: int, tag: int):
+        if weights.ndim != 1 or not np.isfinite(weights).all() or (weights < 0).any() or (weights > 1).any():
+            raise ValueError("expected one weight from 0 to 1 for each unlabeled image")
+        if not (weights > 0).any():
+            raise ValueError("at least one unlabeled image needs a positive weight")
+        super().__init__(len(weights), batch, seed, tag)
+        self.positive = np.flatnonzero(weights > 0)
+        self.weights = weights[self.positive].astype(np.float64)
+        self.length = max(int(self.weights.sum() + 1e-6), batch)
+
+    def _draw(self, rng: np.random.Generator) -> np.ndarray:
+        order = rng.permutation(len(self.positive))
+        covered = np.cumsum(self.weights[order])
+        points = (np.arange(self.length) + rng.random()) * (covered[-1] / self.length)
+        places = np.searchsorted(covered, points, side="right")
+        return self.positive[order[np.minimum(places, len(order) - 1)]]
 
 
 class Stream(Dataset[tuple[Labeled, Unlabeled]]):
@@ -59,12 +91,18 @@ class Stream(Dataset[tuple[Labeled, Unlabeled]]):
         seed: int,
         rank: int = 0,
         ranks: int = 1,
+        weights: np.ndarray | None = None,
     ):
+        """``weights`` (0 to 1): how often each unlabeled image is drawn; on average its loss then has that weight."""
+        if weights is not None and len(weights) != len(unlabeled):
+            raise ValueError(f"{len(weights)} weights for {len(unlabeled)} unlabeled images")
         self.labeled, self.labels, self.unlabeled, self.views = labeled, labels, unlabeled, views
         self.seed, self.rank, self.ranks = seed, rank, ranks
         self.shuffles = (
             Shuffle(len(labeled), batch, seed, LABELED),
-            Shuffle(max(len(unlabeled), 1), unlabeled_batch, seed, UNLABELED),
+            Shuffle(max(len(unlabeled), 1), unlabeled_batch, seed, UNLABELED)
+            if weights is None or (weights == 1).all()
+            else WeightedShuffle(weights, unlabeled_batch, seed, UNLABELED),
         )
         self.shares = tuple(slice(rank * n // ranks, (rank + 1) * n // ranks) for n in (batch, unlabeled_batch))
 
