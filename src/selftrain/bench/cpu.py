@@ -15,7 +15,10 @@ from selftrain.methods import METHODS, method_info
 from selftrain.methods.spelling import parse
 
 FOLDERS = ("cifar10-mini", "ucmerced")
-FROZEN = {"regime": "frozen", "network.backbone": "lite0", "data.size": 128, "data.labels_per_class": 4}
+# Methods by themselves, as their papers have them: no guard, no search for junk, a pool with the labels' frequencies.
+PLAIN = {"train.guard": "none", "data.screen": False, "data.prior": "labels"}
+FEATURES = {"regime": "frozen", "network.backbone": "lite0", "data.size": 128, "data.labels_per_class": 4}
+FROZEN = {**FEATURES, **PLAIN}
 # A decay of 0.999 suits a million steps; an average over a thousand steps needs a faster one.
 DIGITS = {
     "regime": "scratch", "data.labels_per_class": 4, "train.steps": 1000, "train.batch": 32,

@@ -6,10 +6,13 @@ Knows nothing of results, nor of how a pile is drawn: a pile is a group of setti
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
-from selftrain.bench.cpu import FROZEN
+from selftrain.bench.cpu import FEATURES, PLAIN
+from selftrain.bench.paper import ADDON_BASES
 from selftrain.bench.spec import Bench, Row, Variant
+from selftrain.methods import METHODS
 
 PILE_DATASETS = ("cifar10-mini", "ucmerced", "caltech101", "gtsrb")
 JUNK_FOLDERS = ("caltech101/junk",)
@@ -36,8 +39,40 @@ ABOUT = {
     "uneven-labels": "10 to 1 labels per class",
     "modes": "the labels of a class are one image and those that look most like it",
 }
-PILE_ROWS = (Row("supervised"), Row("fixmatch"), Row("dst(fixmatch)", against="fixmatch"))
-"""the methods that every pile is run with"""
+DEFAULT = Row("dst(fixmatch)", label="default")
+"""what ``selftrain train`` does: estimated class frequencies, a search for junk, a guard"""
+PILE_ROWS = (
+    Row("supervised"),
+    *(Row(name) for name, method in METHODS.items() if method.fitted),
+    Row("fixmatch", PLAIN),
+    Row("dst(fixmatch)", PLAIN, "dst(fixmatch), by itself"),
+    DEFAULT,
+)
+"""the methods that every pile is run with, the baselines on the same features among them"""
+ESTIMATED: Mapping[str, Any] = {"train.guard": "none", "data.screen": False}
+"""DST by itself, with estimated class frequencies"""
+ADDON_ROWS = tuple(
+    row for base in ADDON_BASES for row in (Row(base, PLAIN), Row(f"dst({base})", ESTIMATED, against=base))
+)
+HELD_OUT = {"data.validation_per_class": 8, "data.evaluate_on": "validation"}
+NOTHING: Mapping[str, Any] = {}
+CHOICES: Mapping[str, Mapping[str, Any]] = {
+    "reversal 0.5, 0.1 if uneven": {},
+    "reversal 0.5": {"method.uneven_reversal": None},
+    "reversal 0.1": {"method.reversal": 0.1},
+    "no weights": {"method.weighted": False},
+    "no logit adjustment": {"method.base.adjust": 0.0},
+}
+TUNED_ROWS = (
+    Row("supervised"),
+    Row("fixmatch", PLAIN),
+    *(
+        Row("dst(fixmatch)", {**settings, **values}, f"{name}, {what}")
+        for name, settings in (("default", NOTHING), ("no guard", ESTIMATED))
+        for what, values in CHOICES.items()
+    ),
+)
+"""the choices behind the default, one at a time"""
 
 
 def pile_benches(
@@ -45,7 +80,7 @@ def pile_benches(
     junk_folders: Iterable[str] = JUNK_FOLDERS,
     *,
     rows: tuple[Row, ...] = PILE_ROWS,
-    settings: Mapping[str, Any] = FROZEN,
+    settings: Mapping[str, Any] = FEATURES,
 ) -> dict[str, Bench]:
     """Return a bench for each pile, and ``pile/all``, which has every pile as a variant; they share their runs.
 
@@ -86,4 +121,16 @@ def pile_benches(
     return {"pile/all": bench("every pile", variants, {}, with_junk=True), **single}
 
 
-PILE: dict[str, Bench] = pile_benches()
+TUNE_PILES = {
+    f"tune/{name}": replace(bench, rows=TUNED_ROWS, about=f"{bench.about}, choices of the default on held-out labels")
+    for name, bench in pile_benches(settings={**FEATURES, **HELD_OUT}).items()
+}
+PILE: dict[str, Bench] = {
+    **pile_benches(),
+    "pile/addon": replace(
+        pile_benches()["pile/natural"],
+        rows=ADDON_ROWS,
+        about="DST around five methods on natural pools, frozen features",
+    ),
+    **TUNE_PILES,
+}

@@ -45,7 +45,12 @@ class DST(Wrapper):
         "scratch": {"eta": 0.3, "warmup": 0.1, "worst_layers": 3},
         "finetune": {"width": 2048},
         "frozen": {
-            "width": 256, "reversal": 0.5, "uneven_reversal": 0.1, "warmup": 300.0, "worst_layers": 3, "weighted": True,
+            "width": 256,
+            "reversal": 0.5,
+            "uneven_reversal": 0.1,
+            "warmup": 300.0,
+            "worst_layers": 3,
+            "weighted": True,
         },
     }
 

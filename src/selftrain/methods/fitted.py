@@ -107,7 +107,8 @@ def principal_directions(x: Tensor, count: int) -> Tensor:
     """Return the directions (dim, count) in which centred features vary most; empty if there are no more than count."""
     if not 0 < count < min(x.shape):
         return x.new_zeros(0)
-    return torch.linalg.eigh(x.T @ x).eigenvectors[:, -count:].contiguous()
+    found: Tensor = torch.linalg.eigh(x.T @ x).eigenvectors
+    return found[:, -count:].contiguous()
 
 
 def project(x: Tensor, basis: Tensor) -> Tensor:

@@ -63,7 +63,7 @@ class Novelty(nn.Module):
     def likeness(self, x: Tensor) -> Tensor:
         """Return s (n,): the highest cosine of each image with a prototype."""
         with torch.autocast(x.device.type, enabled=False):
-            parts = [_cosines(self.prepare(part), self.prototypes).amax(dim=1) for part in x.split(CHUNK)]
+            parts = [_cosines(self.prepare(part), self.prototypes).amax(dim=1) for part in torch.split(x, CHUNK)]
         return torch.cat(parts)
 
     def forward(self, x: Tensor) -> Tensor:

@@ -24,11 +24,11 @@ from selftrain.nn.layers import Classifier, Committee
 from selftrain.runs.dead_classes import alarm
 from selftrain.runs.environment import device_name, environment
 from selftrain.runs.guard import Verdict, judge
-from selftrain.runs.image_outputs import evaluated_outputs, never_predicted, pool_counts, pool_outputs, sampled
+from selftrain.runs.image_outputs import evaluated_outputs, never_predicted, pool_counts, pool_outputs
 from selftrain.runs.layout import MEASURES, Arrays, Results, RunLayout
 from selftrain.runs.model import save_model
 from selftrain.runs.pile_results import in_words, pile_results
-from selftrain.runs.survey import PILE, SPREAD, Pile
+from selftrain.runs.survey import SPREAD
 from selftrain.runs.training import Training
 from selftrain.version import __version__
 

@@ -175,7 +175,6 @@ def _loop(training: Training) -> Loop:
         optimizers=make_optimizers(training.net, training.settings.optim, training.method),
         observers=make_observers(training.hidden_truth(), len(training.problem.corpus.classes), training.fabric.device),
         evaluate=training.evaluate,
-        pool=stream.pool if stream is not None else lambda t: (),
     )
     loop.prepare()
     return loop

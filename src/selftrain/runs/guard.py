@@ -22,7 +22,7 @@ from selftrain.runs.survey import PILE, Pile, guards
 from selftrain.runs.training import Training
 
 GROWTH, ENOUGH = 5.0, 10
-"""a class that is predicted this many times as often as by the labels alone, and at least this often, raises an alarm"""
+"""a class raises an alarm if it is predicted so many times as often as by the labels alone, and at least so often"""
 FLOOR = 0.05
 """disagreement on the surest half of the pool that never raises an alarm"""
 Z = 1.645  # one-sided 95%
@@ -52,7 +52,7 @@ class Evidence:
         """Return why the self-trained model is not to be trusted; empty if there is no reason."""
         if self.disagreement > max(self.limit, FLOOR):
             return (
-                f"it contradicts the labels-only model on {100 * self.disagreement:.0f}% of the images of which that is "
+                f"it contradicts the labels-only model on {100 * self.disagreement:.0f}% of the images where that is "
                 f"surest, which is wrong on at most {100 * self.limit:.0f}% of them"
             )
         if self.growth > GROWTH:

@@ -24,7 +24,7 @@ COMPARED = ("accuracy", "mean_per_class", "worst20_percent", "per_class")
 def pile_results(
     training: Training, truth: Sequence[int] | None, verdict: Verdict | None, own: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Return what is known about the pool and about the labels alone; ``own`` has the measures of the method's model."""
+    """Return what is known about the pool and the labels alone; ``own`` has the measures of the method's model."""
     found: dict[str, Any] = {"prior": None, "screening": None, "guard": None}
     net, settings = training.net, training.settings
     if PILE not in net.parts:
@@ -49,8 +49,9 @@ def pile_results(
 
 def _prior(prior: Prior, pile: Pile, source: str, truth: Sequence[int] | None) -> dict[str, Any]:
     error = None
-    if truth is not None and sum(truth):
-        shares = torch.from_numpy(np.asarray(truth, np.float32) / sum(truth))
+    counts = np.asarray(truth or (), np.float32)
+    if counts.sum() > 0:
+        shares = torch.from_numpy(counts / counts.sum())
         error = float(total_variation(prior.pool.cpu(), shares))
     return {
         "source": source,
@@ -69,4 +70,6 @@ def in_words(verdict: Verdict, alone: float | None, ours: float | None) -> str:
         scores = f" (accuracy {100 * ours:.1f}, labels alone {100 * alone:.1f})"
     if verdict.choice == "blend":
         return f"guard: the self-trained model, blended with its neighbours, is kept: {verdict.reason}{scores}"
-    return f"guard: the model trained on the labels alone is kept, because the other is doubtful: {verdict.reason}{scores}"
+    return (
+        f"guard: the model trained on the labels alone is kept, because the other is doubtful: {verdict.reason}{scores}"
+    )

@@ -99,20 +99,24 @@ def add_parts(net: Network, settings: Settings, method: Method, labels: np.ndarr
 
 
 def _given_prior(text: str, classes: Sequence[str]) -> Tensor | None:
-    """Return the frequencies that ``data.prior`` gives; None if they are to be estimated, or are those of the labels."""
+    """Return the frequencies that ``data.prior`` gives; None if they are estimated or those of the labels."""
     if text in ("auto", "labels"):
         return None
     if text == "uniform":
         return torch.full((len(classes),), 1 / len(classes))
     path = Path(text)
     if not path.is_file():
-        raise UserError(f"data.prior={text}: expected auto, labels, uniform, or a CSV file with the columns class,share.")
+        raise UserError(
+            f"data.prior={text}: expected auto, labels, uniform, or a CSV file with the columns class,share."
+        )
     shares = dict.fromkeys(classes, 0.0)
     with path.open(newline="", encoding="utf-8-sig") as file:
         for number, row in enumerate(csv.DictReader(file), 2):
             name, share = row.get("class"), row.get("share")
             if name not in shares:
-                raise UserError(f"data.prior={text}, row {number}: there is no class {name!r}.{nearest(str(name), classes)}")
+                raise UserError(
+                    f"data.prior={text}, row {number}: there is no class {name!r}.{nearest(str(name), classes)}"
+                )
             try:
                 shares[name] = float(str(share))
             except ValueError:
@@ -142,7 +146,7 @@ def survey(training: Training, reporter: Reporter) -> None:
         SPREAD.fit_predictor(pile.neighbours, x, y, pool[members], net.task.classes)
         bar.reach(2)
         with evaluating(pile):
-            p, q = (torch.cat([probabilities(model(part)) for part in pool.split(4096)])
+            p, q = (torch.cat([probabilities(model(part)) for part in torch.split(pool, 4096)])
                     for model in (pile.reference, pile.neighbours))  # fmt: skip
         shares, agreement = estimate_shares(p, q, weight, prior.labels)
         pile.agreement.fill_(agreement)
