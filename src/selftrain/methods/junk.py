@@ -54,7 +54,7 @@ class Novelty(nn.Module):
         quartile = threshold + scale if quartile is None else quartile
         values = {"centre": centre, "prototypes": prototypes, "threshold": threshold, "scale": scale}
         for name, value in {**values, "quartile": quartile}.items():
-            self.register_buffer(name, value.detach().to(torch.float32).contiguous())
+            self.register_buffer(name, value.detach().to(torch.float32).clone().contiguous())
 
     def prepare(self, x: Tensor) -> Tensor:
         """Return features of unit length, centred, and of unit length again; neighbours are searched among these."""
