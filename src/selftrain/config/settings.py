@@ -63,6 +63,11 @@ class DataSettings:
     """share of the unlabeled pool that are images of no class, from data.junk_from"""
     junk_from: Annotated[str | None, ADDED] = None
     """folders of images of no class, separated by commas; relative to data.root if it is set"""
+    prior: str = "auto"
+    """class frequencies of the unlabeled pool, for methods that assume them: auto (estimated in the frozen regime, else
+    as the labels), labels, uniform, or a CSV file class,share"""
+    screen: bool = True
+    """frozen: look for unlabeled images of no class, and draw them less often or not at all"""
     label_modes: Annotated[int | None, AtLeast(1), ADDED] = None
     """labels of a class: this many random images and those that look most like them; unset: all at random"""
     size: Annotated[int | None, Between(8, 4096)] = None
@@ -192,6 +197,9 @@ class TrainSettings:
     """several devices: each holds the whole network (ddp), or a share of the backbone's weights (fsdp)"""
     logger: Annotated[Literal["none", "tensorboard", "wandb"], NEUTRAL] = "none"
     """where metrics go in addition to metrics.jsonl; needs the extra of the same name"""
+    guard: Literal["auto", "none"] = "auto"
+    """frozen: train on the labels alone as well, compare, and blend or fall back to the safer model; none: the method's
+    own model as it is"""
     folds: Annotated[int, Between(0, 1000), NEUTRAL] = 0
     """after training, train this many more times, each with a part of the labels held out, to estimate accuracy
     without a test set"""

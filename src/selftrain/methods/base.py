@@ -18,6 +18,7 @@ from selftrain.batch import Labeled, Unlabeled, Views
 from selftrain.config.options import NonNegative, check_fields, field_types
 from selftrain.errors import UserError
 from selftrain.methods.functional import PseudoLabels, cross_entropy
+from selftrain.methods.prior import label_offset
 from selftrain.nn.network import Network
 
 W = TypeVar("W", bound="Wrapper")
@@ -55,7 +56,10 @@ class Losses(NamedTuple):
 
 
 # Defaults that belong to the regime: all methods share them, so that comparisons are fair.
-SHARED_DEFAULTS: Mapping[str, Mapping[str, Any]] = {"finetune": {"w_strong": 0.1}, "frozen": {"w_strong": 1.0}}
+SHARED_DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "finetune": {"w_strong": 0.1},
+    "frozen": {"w_strong": 1.0, "adjust": 1.0},
+}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,6 +123,11 @@ class Method:
         raise NotImplementedError
 
     @property
+    def reads_prior(self) -> bool:
+        """Whether the equations depend on the class frequencies of the pool."""
+        return False
+
+    @property
     def rounds(self) -> int:
         """Number of training rounds; each round but the first starts from a newly initialised network."""
         return 1
@@ -176,10 +185,24 @@ class Method:
         return net.classifier
 
 
-def labeled_loss(h: nn.Module, l: Labeled, w_strong: float = 0.0, weak: str = "weak", strong: str = "strong") -> Tensor:
-    """Return L_L(psi, h) (Eq. 1), plus w_strong times the same loss on strong views."""
-    loss = cross_entropy(h(l[weak]), l.y)
-    return loss + w_strong * cross_entropy(h(l[strong]), l.y) if w_strong else loss
+def labeled_loss(
+    h: nn.Module,
+    l: Labeled,
+    w_strong: float = 0.0,
+    weak: str = "weak",
+    strong: str = "strong",
+    offset: Tensor | None = None,
+) -> Tensor:
+    """Return L_L(psi, h) (Eq. 1), plus w_strong times the same loss on strong views.
+
+    ``offset`` is added to the logits, as ``label_offset`` explains.
+    """
+
+    def loss(view: str) -> Tensor:
+        z = h(l[view])
+        return cross_entropy(z if offset is None else z + offset, l.y)
+
+    return loss(weak) + w_strong * loss(strong) if w_strong else loss(weak)
 
 
 def labeled_views(w_strong: float) -> tuple[str, ...]:
@@ -195,6 +218,8 @@ class SelfTraining(Method):
     """lambda, the weight of the unlabeled loss"""
     w_strong: NonNegative = 0.0
     """weight of a second labeled loss, on strong views (0.1 in the paper's released fine-tuning code)"""
+    adjust: NonNegative = 0.0
+    """logit adjustment for uneven labels: factor on log(share of the class in the labels) in the labeled loss"""
 
     def label(self, net: Network, h: nn.Module, u: Unlabeled) -> PseudoLabels:
         """Return f_hat_{psi,h} from features of the unlabeled views. Pure: it changes no state."""
@@ -213,7 +238,7 @@ class SelfTraining(Method):
 
     def supervise(self, net: Network, h: nn.Module, l: Labeled) -> Tensor:
         """Return L_L(psi, h) from features of the labeled views."""
-        return labeled_loss(h, l, self.w_strong)
+        return labeled_loss(h, l, self.w_strong, offset=label_offset(net, self.adjust))
 
     def weight(self, net: Network) -> Tensor | float:
         """Return lambda, which may depend on the step."""

@@ -17,6 +17,7 @@ from selftrain.config.options import NonNegative, ZeroToOne
 from selftrain.methods.base import LAMBDAS, TAUS, Grid
 from selftrain.methods.fixmatch import FixMatch
 from selftrain.methods.functional import PseudoLabels, probabilities, pseudo_cross_entropy, threshold
+from selftrain.methods.prior import pool_shares
 from selftrain.nn.collectives import all_mean
 from selftrain.nn.network import Network
 
@@ -51,6 +52,10 @@ class DebiasMatch(FixMatch):
     update_first: bool = True
     """a batch updates the average before it is labeled; the original uses the average of earlier batches only"""
 
+    @property
+    def reads_prior(self) -> bool:
+        return True
+
     def setup(self, net: Network) -> None:
         net.parts["debiasmatch"] = MeanPrediction(net.task.classes)
 
@@ -60,7 +65,8 @@ class DebiasMatch(FixMatch):
             before = net.part("debiasmatch", MeanPrediction).q
             after = torch.lerp(all_mean(probabilities(z).mean(dim=0)), before, self.m)
             q = after if self.update_first else before
-            return threshold(torch.softmax(z - self.kappa * q.log(), dim=1), self.tau)._replace(
+            excess = (q / pool_shares(net, z)).log()  # uniform shares change nothing: softmax ignores constants
+            return threshold(torch.softmax(z - self.kappa * excess, dim=1), self.tau)._replace(
                 note=torch.stack([q, after])
             )
 

@@ -18,6 +18,7 @@ from selftrain.config.options import NonNegative, Positive
 from selftrain.methods import functional as st
 from selftrain.methods.base import Grid, SelfTraining, labeled_views
 from selftrain.methods.functional import PseudoLabels
+from selftrain.methods.prior import pool_shares
 from selftrain.nn.collectives import all_sum
 from selftrain.nn.contexts import evaluating
 from selftrain.nn.layers import Committee
@@ -66,6 +67,10 @@ class DivideMix(SelfTraining):
     """share of training between divisions"""
     w_uniform: NonNegative = 1.0
     """weight of KL(uniform || mean prediction)"""
+
+    @property
+    def reads_prior(self) -> bool:
+        return True
 
     @property
     def views(self) -> Views:
@@ -139,12 +144,13 @@ class DivideMix(SelfTraining):
         assert f_hat.target is not None and f_hat.note is not None  # noqa: PT018
         logits, target = h(u["mixed"].flatten(0, 1)).float(), f_hat.target.flatten(0, 1)
         keep, clean = (mask.repeat_interleave(2) for mask in (f_hat.keep, f_hat.note))
-        p, K = torch.softmax(logits, dim=1), logits.shape[1]
+        p = torch.softmax(logits, dim=1)
         doubtful = self.lam_u * st.linear_ramp(net.step - self._start(net.task.steps), self.ramp * net.task.steps)
         loss = torch.where(
             clean, F.cross_entropy(logits, target, reduction="none"), doubtful * st.squared_error(p, target)
         )
-        uniform = -(K * p.mean(dim=0)).clamp(min=1e-12).log().mean()  # KL(uniform || mean prediction)
+        target = pool_shares(net, p)  # KL(pi_u || mean prediction), with pi_u uniform as published or as estimated
+        uniform = (target * (target / p.mean(dim=0).clamp(min=1e-12)).clamp(min=1e-12).log()).sum()
         total: Tensor = (loss * keep).mean() + self.w_uniform * uniform * keep.any()
         return total
 

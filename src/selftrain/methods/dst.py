@@ -12,11 +12,13 @@ from typing import Annotated, Any, ClassVar, Literal
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from selftrain.batch import Labeled, Unlabeled, Views
 from selftrain.config.options import UNSET, AtLeast, Below, NonNegative
 from selftrain.methods import functional as st
 from selftrain.methods.base import Losses, Notes, Wrapper
+from selftrain.methods.prior import prior_of
 from selftrain.nn.contexts import frozen, recording_output
 from selftrain.nn.layers import apply_in_one_pass, mlp_head
 from selftrain.nn.network import Network
@@ -42,7 +44,9 @@ class DST(Wrapper):
     defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         "scratch": {"eta": 0.3, "warmup": 0.1, "worst_layers": 3},
         "finetune": {"width": 2048},
-        "frozen": {"width": 256, "reversal": 0.5, "warmup": 300.0, "worst_layers": 3},
+        "frozen": {
+            "width": 256, "reversal": 0.5, "uneven_reversal": 0.1, "warmup": 300.0, "worst_layers": 3, "weighted": True,
+        },
     }
 
     preset: Literal["released", "paper"] = "released"
@@ -67,6 +71,10 @@ class DST(Wrapper):
     """grl: one backward pass with gradient reversal; alternating (paper): a step of h', then one of the others"""
     reversal: NonNegative = UNSET
     """hi, the factor c on the reversed gradient into psi after the warm-up"""
+    uneven_reversal: Annotated[float | None, AtLeast(0)] = None
+    """hi where the pool's class frequencies are not those of the labels; none: reversal there as well"""
+    weighted: bool = False
+    """in the worst case, weigh a labeled image by the frequency of its class in the pool relative to the labels"""
     warmup: NonNegative = UNSET
     """N of c = 2 hi/(1 + exp(-i/N)) - hi, in steps, or as a share of training if below 1; 0: c = hi from the start"""
     width: Annotated[int | None, AtLeast(0)] = None
@@ -96,6 +104,10 @@ class DST(Wrapper):
             if getattr(self, key) is UNSET:
                 object.__setattr__(self, key, value)
         super().__post_init__()
+
+    @property
+    def reads_prior(self) -> bool:
+        return (self.worst and (self.weighted or self.uneven_reversal is not None)) or self.base.reads_prior
 
     @property
     def views(self) -> Views:
@@ -152,11 +164,28 @@ class DST(Wrapper):
         agreement = st.mistake_loss(on_u, f_hat) if mistake else -st.pseudo_cross_entropy(on_u, f_hat, self.ce_cap)
         with torch.no_grad():
             y = l.y if self.worst_labels == "true" else net.h(l.weak).argmax(dim=1)
-        wrong = st.cross_entropy(on_l, y)
+        wrong = self.labeled_error(net, on_l, y, l.y)
         notes |= {"h_worst": on_u.detach(), "L_worst": wrong.detach()}
         return (self.eta_prime * wrong + agreement) * exists.any()  # no worst case until the base has made labels
+
+    def labeled_error(self, net: Network, logits: Tensor, y: Tensor, true: Tensor) -> Tensor:
+        """Return the error of h' on labeled data; weighted, its classes are as frequent as those of the pool.
+
+        Without weights, psi is trained to give the pool the class frequencies of the labels, whatever they are.
+        """
+        prior = prior_of(net)
+        if not self.weighted or prior is None:
+            return st.cross_entropy(logits, y)
+        return (prior.weights()[true] * F.cross_entropy(logits.float(), y, reduction="none")).mean()
 
     def coefficient(self, net: Network) -> Tensor:
         """Return c at the current step."""
         N = self.warmup * net.task.steps if 0 < self.warmup < 1 else self.warmup
-        return st.reversal_coefficient(net.step, self.reversal, N)
+        return st.reversal_coefficient(net.step, self.strength(net), N)
+
+    def strength(self, net: Network) -> float | Tensor:
+        """Return hi: ``reversal``, or less the further the pool's class frequencies are from the labels'."""
+        prior = prior_of(net)
+        if self.uneven_reversal is None or prior is None:
+            return self.reversal
+        return self.reversal + (self.uneven_reversal - self.reversal) * prior.unlike

@@ -84,13 +84,15 @@ class SoftNeighbours(FittedPredictor):
     """(n, dim) prepared features"""
     answers: Tensor
     """(n, K) probabilities"""
+    basis: Tensor
+    """(dim, components) directions in which features are compared; empty: as they are"""
 
     def __init__(self, T: float, k: int = 0) -> None:
-        super().__init__("known", "answers")
+        super().__init__("known", "answers", "basis")
         self.T, self.k = T, k
 
     def logits(self, x: Tensor) -> Tensor:
-        cos = x @ self.known.T
+        cos = project(x, self.basis) @ self.known.T
         cos = torch.where(cos > 1 - 1e-5, cos + 10, cos)  # the image itself outweighs all others
         k = min(self.k or len(self.known), len(self.known))
         if k == len(self.known):
@@ -99,6 +101,18 @@ class SoftNeighbours(FittedPredictor):
             cos, rows = cos.topk(k, dim=1)
             p = torch.einsum("bk,bkc->bc", torch.softmax(cos / self.T, dim=1), self.answers[rows])
         return p.clamp(min=1e-12).log()
+
+
+def principal_directions(x: Tensor, count: int) -> Tensor:
+    """Return the directions (dim, count) in which centred features vary most; empty if there are no more than count."""
+    if not 0 < count < min(x.shape):
+        return x.new_zeros(0)
+    return torch.linalg.eigh(x.T @ x).eigenvectors[:, -count:].contiguous()
+
+
+def project(x: Tensor, basis: Tensor) -> Tensor:
+    """Return features in a basis, of unit length again; as they are if the basis is empty."""
+    return F.normalize(x @ basis, dim=1) if len(basis) else x
 
 
 class Solution(NamedTuple):
@@ -144,10 +158,14 @@ class FittedMethod(Method):
     @torch.no_grad()
     def fit(self, net: Network, labeled: Labeled, unlabeled: Unlabeled) -> PseudoLabels | None:
         predictor = net.part(PART, FittedPredictor)
-        features = labeled["clean"].float(), unlabeled["clean"].float()
-        predictor.hold({"centre": F.normalize(torch.cat(features), dim=1).mean(dim=0)})
-        x, pool = (predictor.prepare(some) for some in features)
-        state, pseudo = self.solve(x, labeled.y, pool, net.task.classes)
+        return self.fit_predictor(predictor, labeled["clean"], labeled.y, unlabeled["clean"], net.task.classes)
+
+    def fit_predictor(
+        self, predictor: FittedPredictor, x: Tensor, y: Tensor, pool: Tensor, classes: int
+    ) -> PseudoLabels | None:
+        """Fit a predictor to the features of labeled images and of the pool; return the labels it gave to the pool."""
+        predictor.hold({"centre": F.normalize(torch.cat([x, pool]).float(), dim=1).mean(dim=0)})
+        state, pseudo = self.solve(predictor.prepare(x), y, predictor.prepare(pool), classes)
         predictor.hold(state)
         return pseudo
 

@@ -135,8 +135,8 @@ def reverse_gradient(x: Tensor, c: Tensor) -> Tensor:
     return out
 
 
-def reversal_coefficient(step: Tensor, hi: float, warmup: float) -> Tensor:
+def reversal_coefficient(step: Tensor, hi: float | Tensor, warmup: float) -> Tensor:
     """Return 2 hi / (1 + exp(-i/N)) - hi, which rises from 0 at step 0 towards hi; always hi if the warm-up N is 0."""
     if warmup == 0:
-        return torch.full((), hi, device=step.device)
+        return hi * torch.ones((), device=step.device)
     return 2 * hi / (1 + torch.exp(-step / warmup)) - hi

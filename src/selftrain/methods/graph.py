@@ -14,7 +14,14 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from selftrain.config.options import AtLeast, Positive
-from selftrain.methods.fitted import FittedMethod, FittedPredictor, SoftNeighbours, Solution
+from selftrain.methods.fitted import (
+    FittedMethod,
+    FittedPredictor,
+    SoftNeighbours,
+    Solution,
+    principal_directions,
+    project,
+)
 from selftrain.methods.functional import PseudoLabels
 from selftrain.neighbours import Nearest, candidate_rows, nearest_rows
 
@@ -50,6 +57,8 @@ class GraphMethod(FittedMethod):
     """neighbours of each image in the graph"""
     T: Positive = 0.07
     """temperature of the similarities between a new image and its k nearest images in the graph"""
+    components: Annotated[int, AtLeast(0)] = 256
+    """principal components of the features in which images are compared: faster, and a smaller model; 0: all"""
 
     def spread(self, near: Nearest, y: Array, classes: int) -> Array:
         """Return the probabilities (n, K) of all images in the graph; the first ones are labeled, with labels y."""
@@ -60,9 +69,11 @@ class GraphMethod(FittedMethod):
 
     def solve(self, x: Tensor, y: Tensor, pool: Tensor, classes: int) -> Solution:
         everything = torch.cat([x, pool])
+        kept = candidate_rows(len(everything), first=len(x)).to(x.device)
+        basis = principal_directions(everything[kept], self.components)
+        everything = project(everything, basis)
         near = nearest_rows(everything, self.k, first=len(x))
         p = torch.from_numpy(self.spread(near, y.cpu().numpy(), classes)).to(x)
-        kept = candidate_rows(len(everything), first=len(x)).to(x.device)
         labels = p[len(x) :].argmax(dim=1)
         pseudo = PseudoLabels(labels, torch.ones_like(labels, dtype=torch.bool))
-        return Solution({"known": everything[kept], "answers": p[kept]}, pseudo)
+        return Solution({"known": everything[kept], "answers": p[kept], "basis": basis}, pseudo)

@@ -18,6 +18,7 @@ from selftrain.config.options import Count, NonNegative, Positive
 from selftrain.errors import UserError
 from selftrain.methods.base import Grid, Losses, Method
 from selftrain.methods.functional import PseudoLabels, cross_entropy, linear_ramp, mixup, probabilities, sharpen
+from selftrain.methods.prior import pool_shares
 from selftrain.nn.collectives import all_mean
 from selftrain.nn.network import Network
 from selftrain.nn.norms import keeping_running_statistics
@@ -60,7 +61,9 @@ class ReMixMatch(Method):
     why_no_base: ClassVar[str] = (
         "its pseudo labels are mixed with true labels, so no head can learn from pseudo labels alone"
     )
-    defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {"frozen": {"lam_rotation": 0.0, "window": 16}}
+    defaults: ClassVar[Mapping[str, Mapping[str, Any]]] = {
+        "frozen": {"lam_rotation": 0.0, "window": 16, "p_data": "prior"}
+    }
     remarks: ClassVar[Mapping[str, str]] = {"frozen": "there is no rotation term: features cannot be rotated"}
     grid: ClassVar[Grid] = {"lam": (0.5, 1.5)}
 
@@ -80,10 +83,14 @@ class ReMixMatch(Method):
     """distribution of recent predictions: mean of the last batches, or a moving average"""
     window: Count = 128
     """number of batches in the window; in short runs a long window lags behind and makes predictions oscillate"""
-    p_data: Literal["labels", "uniform"] = "labels"
-    """distribution to align with: that of the labels seen so far, or uniform"""
+    p_data: Literal["prior", "labels", "uniform"] = "labels"
+    """distribution to align with: that of the pool (see data.prior), that of the labels seen so far, or uniform"""
     ramp: NonNegative = 0.4
     """share of training over which the unlabeled weights rise linearly from 0"""
+
+    @property
+    def reads_prior(self) -> bool:
+        return self.p_data == "prior"
 
     @property
     def strong(self) -> tuple[str, ...]:
@@ -109,6 +116,8 @@ class ReMixMatch(Method):
         with torch.no_grad():
             with keeping_running_statistics(net.psi):
                 p = probabilities(net.h(net.psi(x_w)))
+            if self.p_data == "prior":
+                alignment.p_data.copy_(pool_shares(net, p))
             q = sharpen(alignment.align(p), self.T)
             alignment.record(p, labeled.y, net.step, self.alignment, self.p_data == "labels")
         x = torch.cat([x_l, x_w, *x_s])

@@ -8,7 +8,7 @@ from __future__ import annotations
 import copy
 from contextlib import nullcontext
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -36,6 +36,8 @@ class Task:
 class Network(nn.Module):
     """The classifier that is trained, the step, and the parts that the method asked for."""
 
+    fixed: ClassVar[tuple[str, ...]] = ("prior", "pile")
+    """parts that are found before the first step and that training never changes"""
     step: Tensor
     _peer: list[Network]
 
@@ -125,7 +127,7 @@ class Network(nn.Module):
         initial = dict(self.parts["initial"].named_buffers())
         kept = ("parts.initial.", *(f"parts.{name}." for name in lasting))
         for name, value in self.state_dict().items():
-            if not name.startswith(kept):
+            if not name.startswith(kept) and not _is_fixed(name):
                 value.copy_(initial[name.replace(".", "/")])
 
 
@@ -135,4 +137,9 @@ class _Snapshot(nn.Module):
     def __init__(self, module: nn.Module):
         super().__init__()
         for name, value in module.state_dict().items():
-            self.register_buffer(name.replace(".", "/"), value.clone())
+            if not _is_fixed(name):
+                self.register_buffer(name.replace(".", "/"), value.clone())
+
+
+def _is_fixed(name: str) -> bool:
+    return any(f"parts.{part}." in name for part in Network.fixed)

@@ -5,6 +5,7 @@ Knows nothing of training: it is given the final model.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, cast
 
@@ -22,17 +23,26 @@ from selftrain.nn.collectives import from_first
 from selftrain.nn.layers import Classifier, Committee
 from selftrain.runs.dead_classes import alarm
 from selftrain.runs.environment import device_name, environment
-from selftrain.runs.image_outputs import evaluated_outputs, never_predicted, pool_counts, pool_outputs
+from selftrain.runs.guard import Verdict, judge
+from selftrain.runs.image_outputs import evaluated_outputs, never_predicted, pool_counts, pool_outputs, sampled
 from selftrain.runs.layout import MEASURES, Arrays, Results, RunLayout
 from selftrain.runs.model import save_model
+from selftrain.runs.pile_results import in_words, pile_results
+from selftrain.runs.survey import PILE, SPREAD, Pile
 from selftrain.runs.training import Training
 from selftrain.version import __version__
 
 
 def finish(training: Training, loop: Loop, layout: RunLayout, reporter: Reporter) -> None:
     """Write ``outputs.npz``, the model and ``results.json``; rank 0 writes, and the others wait for it."""
-    first, model = training.fabric.is_global_zero, loop.predictor
+    first, trained = training.fabric.is_global_zero, loop.predictor
+    verdict = judge(training, trained)
+    model = trained if verdict is None else verdict.model
+    measures = loop.rows[-1] if verdict is None else training.evaluate(model)
     arrays, counts = _outputs(training, model)
+    pile = pile_results(training, counts["pool_truth"], verdict, loop.rows[-1])
+    if verdict is not None:
+        reporter.say(in_words(verdict, pile["guard"]["labels_only"]["accuracy"], measures["accuracy"]))
     if first:
         layout.write_outputs(arrays)
     dead = [training.problem.corpus.classes[k] for k in never_predicted(counts)]
@@ -40,8 +50,8 @@ def finish(training: Training, loop: Loop, layout: RunLayout, reporter: Reporter
         reporter.warn(alarm(dead, training.method, "at the end", "never predicted"))
     make_whole(model)
     if first:
-        _save_model(training, model, layout)
-        layout.write_results(_results(training, loop) | counts | _labels(training, dead))
+        _save_model(training, model, verdict, layout)
+        layout.write_results(_results(training, loop, measures) | counts | _labels(training, dead) | pile)
         reporter.say(f"run folder: {layout.folder}")
     from_first(None)  # wait until everything is written
 
@@ -62,10 +72,13 @@ def _outputs(training: Training, model: nn.Module) -> tuple[Arrays, dict[str, An
     return arrays, counts
 
 
-def _save_model(training: Training, model: nn.Module, layout: RunLayout) -> None:
+def _save_model(training: Training, model: nn.Module, verdict: Verdict | None, layout: RunLayout) -> None:
     settings, card = training.settings, training.inputs.card
-    if not isinstance(model, Classifier) or isinstance(model.h, Committee):
+    own = model.heads[0] if verdict is not None and isinstance(model, Committee) else model
+    if not isinstance(own, Classifier) or isinstance(own.h, Committee):
         card = replace(card, predictor=spell_method(training.method))
+    if verdict is not None and verdict.choice == "blend":
+        card = replace(card, neighbours=spell_method(SPREAD))
     about = {"method": training.name, "regime": settings.regime}
     whole, keep = training.inputs.whole(model), settings.network.save_backbone
     save_model(layout.model, whole, card, about, save_backbone=keep)
@@ -77,8 +90,9 @@ def _labels(training: Training, dead: list[str]) -> dict[str, Any]:
     return {"alarms": dead, "labeled_prior": prior, "cross_validated": None}
 
 
-def _results(training: Training, loop: Loop) -> dict[str, Any]:
-    settings, last, problem = training.settings, loop.rows[-1], training.problem
+def _results(training: Training, loop: Loop, measures: Mapping[str, Any]) -> dict[str, Any]:
+    settings, problem = training.settings, training.problem
+    last = {**loop.rows[-1], **measures}
     results: Results = {
         "method": training.name,
         "dataset": problem.corpus.name,

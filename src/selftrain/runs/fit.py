@@ -45,6 +45,7 @@ from selftrain.runs.network_inputs import Inputs, prepare_inputs
 from selftrain.runs.problem import Problem, evaluated_images
 from selftrain.runs.process import stopped_by_signals
 from selftrain.runs.run import Run
+from selftrain.runs.survey import PILE, Pile, add_parts, survey
 from selftrain.runs.training import Training
 
 Watch = Callable[[dict[str, Any]], None]
@@ -71,12 +72,15 @@ def fit(
             inputs.extract(evaluated.images)
     net = _network(settings, method, problem, inputs, fabric)
     training = Training(settings, method, problem, evaluated, inputs, net, fabric)
-    stream = None if method.fitted else training.stream()
     if settings.train.compile:
         compile_networks(net, reporter.warn)
-    loop = _loop(training, stream)
+    loop = _loop(training)
     if resume and folder is not None:
         _load_state(loop, RunLayout(folder))
+    if PILE in net.parts and loop.step == 0:
+        survey(training, reporter)
+    stream = None if method.fitted else training.stream(weights=_weights(net))
+    loop.pool = loop.pool if stream is None else stream.pool
     if stream is not None and loop.step < loop.steps:
         _check_readable(stream, loop.step)
     if from_first(loop.step) != loop.step:
@@ -145,6 +149,7 @@ def _network(settings: Settings, method: Method, problem: Problem, inputs: Input
     task = Task(len(problem.corpus.classes), len(problem.split.unlabeled), settings.train.steps, shape)
     net = Network(inputs.classifier, task, bn_apart=settings.network.bn_apart)
     method.setup(net)
+    add_parts(net, settings, method, problem.split.labels, problem.corpus.classes)
     if settings.train.channels_last:
         net = net.to(memory_format=torch.channels_last)
     if settings.train.strategy == "fsdp" and fabric.world_size > 1:
@@ -153,7 +158,15 @@ def _network(settings: Settings, method: Method, problem: Problem, inputs: Input
     return net
 
 
-def _loop(training: Training, stream: Stream | None) -> Loop:
+def _weights(net: Network) -> np.ndarray | None:
+    """Return the weights with which unlabeled images are drawn; None if all are drawn alike."""
+    if PILE not in net.parts:
+        return None
+    weight = net.part(PILE, Pile).weight.double().cpu().numpy()
+    return None if (weight == 1).all() else weight
+
+
+def _loop(training: Training) -> Loop:
     loop = Loop(
         fabric=training.fabric,
         settings=training.settings,

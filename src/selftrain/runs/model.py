@@ -6,7 +6,7 @@ Knows nothing of training. The files are all that prediction needs, and hold no 
 from __future__ import annotations
 
 import hashlib
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -17,9 +17,10 @@ from selftrain.config.settings import NetworkSettings
 from selftrain.errors import UserError
 from selftrain.files import cannot_write, read_json, replacing, write_json
 from selftrain.methods import make_method
+from selftrain.methods.fitted import FittedMethod
 from selftrain.methods.junk import Novelty
 from selftrain.nn.backbones import Backbone, Preprocessing, build_backbone
-from selftrain.nn.layers import Classifier, Encoder, OnFeatures, UnitFeatures, mlp_head
+from selftrain.nn.layers import Classifier, Committee, Encoder, OnFeatures, UnitFeatures, mlp_head
 from selftrain.nn.network import Network, Task
 from selftrain.runs.layout import ModelLayout
 from selftrain.text import first_line
@@ -28,6 +29,7 @@ from selftrain.version import __version__
 FORMAT = 1
 WITHOUT_NOVELTY = "If you delete it, the model predicts without novelty."
 BACKBONE = "encoder.backbone."  # prefix of a frozen backbone's weights
+OPTIONAL = ("neighbours",)  # fields that older models lack
 
 
 @dataclass(frozen=True)
@@ -52,6 +54,8 @@ class ModelCard:
     """hash of a frozen backbone's weights"""
     predictor: str = ""
     """the method that rebuilds the predictor, if it is more than one network with one head"""
+    neighbours: str = ""
+    """the method that rebuilds the second model of a blend, if there is one"""
 
 
 def make_card(
@@ -162,7 +166,7 @@ def load_model(folder: Path) -> tuple[nn.Module, ModelCard]:
     try:
         card = ModelCard(
             **{
-                **{key: values[key] for key in ModelCard.__dataclass_fields__},
+                **{key: values[key] for key in ModelCard.__dataclass_fields__ if key in values or key not in OPTIONAL},
                 "classes": tuple(values["classes"]),
                 "preprocessing": Preprocessing(
                     mean=tuple(values["preprocessing"]["mean"]),
@@ -200,6 +204,11 @@ def _empty_model(card: ModelCard, state: dict[str, Tensor]) -> nn.Module:
 
 
 def _empty_predictor(card: ModelCard, backbone: nn.Module, shape: tuple[int, ...]) -> nn.Module:
+    if card.neighbours:
+        second = make_method(card.neighbours, "frozen")
+        assert isinstance(second, FittedMethod)
+        own = _empty_predictor(replace(card, neighbours=""), backbone, shape)
+        return Committee(own, second.empty_predictor())
     classifier = make_classifier(card, backbone)
     if not card.predictor:
         return classifier

@@ -43,19 +43,23 @@ class Training:
         """The method as a string, without options that have their default values."""
         return spell_method(self.method, self.settings.regime)
 
-    def stream(self) -> Stream:
-        """Return the batches of every step, this rank's share of them."""
+    def stream(self, method: Method | None = None, weights: np.ndarray | None = None) -> Stream:
+        """Return the batches of every step, this rank's share of them: those of the run's method, or of another one.
+
+        ``weights`` are those with which unlabeled images are drawn.
+        """
         split, train = self.problem.split, self.settings.train
         return Stream(
             self.inputs.views(split.labeled),
             split.labels,
             self.inputs.views(split.unlabeled),
-            self.method.views,
+            (method or self.method).views,
             batch=train.batch,
             unlabeled_batch=train.unlabeled_batch,
             seed=self.settings.seed,
             rank=self.fabric.global_rank,
             ranks=self.fabric.world_size,
+            weights=weights,
         )
 
     def all_images(self) -> tuple[Labeled, Unlabeled]:
@@ -63,11 +67,12 @@ class Training:
         split = self.problem.split
         index = np.flatnonzero(~np.isin(split.unlabeled, split.labeled))  # labeled images may be in the pool as well
         return (
-            Labeled(torch.from_numpy(split.labels), clean=self._clean(split.labeled)),
-            Unlabeled(torch.from_numpy(index), clean=self._clean(split.unlabeled[index])),
+            Labeled(torch.from_numpy(split.labels), clean=self.clean(split.labeled)),
+            Unlabeled(torch.from_numpy(index), clean=self.clean(split.unlabeled[index])),
         )
 
-    def _clean(self, rows: np.ndarray) -> torch.Tensor:
+    def clean(self, rows: np.ndarray) -> torch.Tensor:
+        """Return the inputs of these rows of the training pool, without augmentation."""
         parts = self.inputs.clean_pool(rows, self.settings.train.eval_batch)
         return torch.cat([torch.empty(0, *self.net.task.shape), *parts])
 

@@ -1,0 +1,137 @@
+"""The guard: is the self-trained model better than one that learned from the labels alone?
+
+Compares both without test data and chooses the safer one. Knows nothing of equations or files.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import asdict, dataclass
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from selftrain.methods.folds import out_of_fold
+from selftrain.methods.functional import probabilities
+from selftrain.nn.contexts import evaluating
+from selftrain.nn.layers import Committee
+from selftrain.runs.image_outputs import sampled
+from selftrain.runs.survey import PILE, Pile, guards
+from selftrain.runs.training import Training
+
+GROWTH, ENOUGH = 5.0, 10
+"""a class that is predicted this many times as often as by the labels alone, and at least this often, raises an alarm"""
+FLOOR = 0.05
+"""disagreement on the surest half of the pool that never raises an alarm"""
+Z = 1.645  # one-sided 95%
+
+Choice = Literal["blend", "labels_only"]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What is known without test data about a self-trained model and one that was trained on the labels alone."""
+
+    disagreement: float
+    """share of the surest half of the pool that the two classify differently"""
+    limit: float
+    """upper 95% limit of the error of labels alone on images of which it is as sure, from folds over the labels"""
+    growth: float
+    """largest factor by which a class is predicted more often than by the labels alone"""
+    grown: str | None
+    """that class"""
+    fold_accuracy: float | None
+    """accuracy of logistic regression on held-out folds of the labels: about that of the labels alone, or below"""
+    labels: int
+    """number of labels that were held out in turn"""
+
+    @property
+    def alarm(self) -> str:
+        """Return why the self-trained model is not to be trusted; empty if there is no reason."""
+        if self.disagreement > max(self.limit, FLOOR):
+            return (
+                f"it contradicts the labels-only model on {100 * self.disagreement:.0f}% of the images of which that is "
+                f"surest, which is wrong on at most {100 * self.limit:.0f}% of them"
+            )
+        if self.growth > GROWTH:
+            return f"it predicts {self.grown!r} {self.growth:.0f} times as often as the labels-only model"
+        return ""
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The chosen model, and why."""
+
+    choice: Choice
+    reason: str
+    evidence: Evidence
+    model: nn.Module
+
+    def record(self) -> dict[str, Any]:
+        """Return the verdict as plain numbers and words for ``results.json``."""
+        return {"choice": self.choice, "reason": self.reason, **asdict(self.evidence)}
+
+
+def judge(training: Training, trained: nn.Module) -> Verdict | None:
+    """Compare a self-trained model, blended with its neighbours, with the labels alone; None if there is no guard."""
+    if not guards(training.settings, training.method):
+        return None
+    pile = training.net.part(PILE, Pile)
+    blend = Committee(trained, pile.neighbours)
+    split = training.problem.split
+    rows = sampled(len(split.unlabeled))
+    inputs = training.inputs.clean_pool(split.unlabeled[rows], training.settings.train.eval_batch)
+    weight = pile.weight[torch.from_numpy(rows).to(pile.weight.device)]
+    answers: list[tuple[Tensor, Tensor]] = []
+    with torch.no_grad(), evaluating(pile), evaluating(trained), training.fabric.autocast():
+        for batch in inputs:
+            x = batch.to(training.fabric.device)
+            answers.append((probabilities(pile.reference(x)), probabilities(blend(x))))
+    sure, ours = (torch.cat(parts)[weight > 0.5] for parts in zip(*answers, strict=True))
+    evidence = weigh(sure, ours, training.clean(split.labeled), split.labels, training.problem.corpus.classes)
+    if evidence.alarm:
+        return Verdict("labels_only", evidence.alarm, evidence, pile.reference)
+    return Verdict("blend", "nothing speaks against it", evidence, blend)
+
+
+def weigh(sup: Tensor, ours: Tensor, x: Tensor, y: np.ndarray, classes: tuple[str, ...]) -> Evidence:
+    """Return the evidence from probabilities on the pool (labels alone, ours) and from the labels' features."""
+    confidence, by_labels = sup.max(dim=1)
+    predicted = ours.argmax(dim=1)
+    half = confidence.argsort(descending=True, stable=True)[: max(1, len(confidence) // 2)]
+    disagreement = float((by_labels != predicted)[half].float().mean()) if len(confidence) else 0.0
+    K = len(classes)
+    before, now = (torch.bincount(c, minlength=K) for c in (by_labels, predicted))
+    growth = torch.where(now >= ENOUGH, now / before.clamp(min=1), 0.0)
+    errors, held_out, accuracy = _fold_errors(x.double().numpy(), y, K)
+    return Evidence(
+        disagreement=disagreement,
+        limit=upper_limit(errors, held_out // 2),
+        growth=float(growth.max()),
+        grown=classes[int(growth.argmax())] if float(growth.max()) > 0 else None,
+        fold_accuracy=accuracy,
+        labels=held_out,
+    )
+
+
+def _fold_errors(x: np.ndarray, y: np.ndarray, classes: int) -> tuple[int, int, float | None]:
+    """Return errors on the surest half of held-out labels, the number of held-out labels, and their accuracy."""
+    unit = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
+    if np.bincount(y).max() < 2:
+        return 0, 0, None
+    p, fold = out_of_fold(unit - unit.mean(axis=0), y, classes)
+    p, y = p[fold >= 0], y[fold >= 0]
+    wrong = p.argmax(axis=1) != y
+    half = np.argsort(-p.max(axis=1), kind="stable")[: len(y) // 2]
+    return int(wrong[half].sum()), len(y), float(1 - wrong.mean())
+
+
+def upper_limit(errors: int, n: int) -> float:
+    """Return the upper 95% limit of a share of which ``errors`` of n were seen (Wilson); 1 without any."""
+    if n == 0:
+        return 1.0
+    p = errors / n
+    spread = Z * math.sqrt(p * (1 - p) / n + Z**2 / (4 * n**2))
+    return min(1.0, (p + Z**2 / (2 * n) + spread) / (1 + Z**2 / n))

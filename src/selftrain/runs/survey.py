@@ -1,0 +1,204 @@
+"""What a run finds out about the unlabeled pool before self-training: on fixed features that takes seconds.
+
+A model that is trained on the labels alone and a graph of neighbours tell how frequent the classes are in the pool; the
+likeness to the classes tells which images belong to none. Knows nothing of equations, files or reports.
+"""
+
+from __future__ import annotations
+
+import copy
+import csv
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from selftrain.config.resolve import with_values
+from selftrain.config.settings import Settings
+from selftrain.console import Reporter
+from selftrain.data.views.stream import batches
+from selftrain.engine.loop import Loop
+from selftrain.engine.optim import make_optimizers
+from selftrain.errors import UserError, nearest
+from selftrain.methods import Diffusion, Method, Supervised
+from selftrain.methods.fitted import FittedPredictor
+from selftrain.methods.functional import probabilities
+from selftrain.methods.junk import NEIGHBOURS, Novelty, fit_novelty, screen
+from selftrain.methods.prior import PART as PRIOR
+from selftrain.methods.prior import Prior, estimate_shares
+from selftrain.neighbours import nearest_rows
+from selftrain.nn.contexts import evaluating
+from selftrain.nn.network import Network
+from selftrain.runs.image_outputs import sampled
+from selftrain.runs.training import Training
+from selftrain.text import listed
+
+PILE = "pile"
+NEVER = 10**12
+SPREAD = Diffusion()
+
+
+class Pile(nn.Module):
+    """What the survey found: part of the network, so that a resumed run does not repeat it."""
+
+    weight: Tensor
+    """(n,) of each unlabeled image: 1 for a member of a class, 0 for junk"""
+    likeness: Tensor
+    """(n,) how like any class it is, its neighbours counted in"""
+    junk_share: Tensor
+    agreement: Tensor
+    """share of the pool on which the two models agree"""
+
+    def __init__(self, net: Network) -> None:
+        super().__init__()
+        K, (dim,) = net.task.classes, net.task.shape
+        self.reference = copy.deepcopy(net.classifier).requires_grad_(False)
+        self.neighbours: FittedPredictor = SPREAD.empty_predictor()
+        self.novelty = Novelty(torch.zeros(dim), torch.zeros(K, dim), torch.zeros(()), torch.ones(()))
+        self.register_buffer("weight", torch.ones(net.task.unlabeled))
+        self.register_buffer("likeness", torch.zeros(net.task.unlabeled))
+        self.register_buffer("junk_share", torch.zeros(()))
+        self.register_buffer("agreement", torch.zeros(()))
+
+
+def guards(settings: Settings, method: Method) -> bool:
+    """Tell whether a run is compared with the labels alone."""
+    return settings.train.guard == "auto" and _can_survey(settings, method)
+
+
+def surveys(settings: Settings, method: Method) -> bool:
+    """Tell whether a run looks at its pool before it trains."""
+    asked = settings.train.guard == "auto" or settings.data.screen
+    return _can_survey(settings, method) and (asked or _estimates(settings, method))
+
+
+def _can_survey(settings: Settings, method: Method) -> bool:
+    return settings.regime == "frozen" and bool(method.views.unlabeled) and not method.fitted
+
+
+def _estimates(settings: Settings, method: Method) -> bool:
+    return settings.data.prior == "auto" and method.reads_prior
+
+
+def add_parts(net: Network, settings: Settings, method: Method, labels: np.ndarray, classes: Sequence[str]) -> None:
+    """Add the prior to the network, and a place for what a survey finds."""
+    if settings.regime != "frozen" and settings.data.prior == "auto":
+        return
+    counts = np.bincount(labels, minlength=len(classes)).tolist()
+    prior = Prior(counts)
+    given = _given_prior(settings.data.prior, classes)
+    if given is not None:
+        prior.pool.copy_(given)
+    for one in net.members:
+        one.parts[PRIOR] = prior
+    if surveys(settings, method):
+        net.parts[PILE] = Pile(net)
+
+
+def _given_prior(text: str, classes: Sequence[str]) -> Tensor | None:
+    """Return the frequencies that ``data.prior`` gives; None if they are to be estimated, or are those of the labels."""
+    if text in ("auto", "labels"):
+        return None
+    if text == "uniform":
+        return torch.full((len(classes),), 1 / len(classes))
+    path = Path(text)
+    if not path.is_file():
+        raise UserError(f"data.prior={text}: expected auto, labels, uniform, or a CSV file with the columns class,share.")
+    shares = dict.fromkeys(classes, 0.0)
+    with path.open(newline="", encoding="utf-8-sig") as file:
+        for number, row in enumerate(csv.DictReader(file), 2):
+            name, share = row.get("class"), row.get("share")
+            if name not in shares:
+                raise UserError(f"data.prior={text}, row {number}: there is no class {name!r}.{nearest(str(name), classes)}")
+            try:
+                shares[name] = float(str(share))
+            except ValueError:
+                raise UserError(f"data.prior={text}, row {number}: the share {share!r} is not a number.") from None
+    values = torch.tensor([shares[name] for name in classes])
+    if not (values >= 0).all() or not torch.isfinite(values).all() or not values.sum() > 0:
+        raise UserError(f"data.prior={text}: shares must be 0 or more, and not all 0.")
+    return values / values.sum()
+
+
+def survey(training: Training, reporter: Reporter) -> None:
+    """Train on the labels alone, spread labels along a graph, look for junk, and estimate the class frequencies."""
+    net, settings, split = training.net, training.settings, training.problem.split
+    pile, prior = net.part(PILE, Pile), net.part(PRIOR, Prior)
+    _train_reference(training, pile, reporter)
+    rows = sampled(len(split.unlabeled))
+    x, pool = training.clean(split.labeled), training.clean(split.unlabeled[rows])
+    y = torch.from_numpy(split.labels)
+    x, y, pool = (tensor.to(training.fabric.device) for tensor in (x, y, pool))
+    hidden = torch.from_numpy(~np.isin(split.unlabeled[rows], split.labeled)).to(pool.device)
+    with torch.no_grad(), reporter.progress("looking at the unlabeled images", 3, "steps") as bar:
+        if settings.data.screen:
+            _screen(training, pile, x, y, pool, rows)
+        bar.reach(1)
+        weight = pile.weight[torch.from_numpy(rows).to(pile.weight.device)]
+        members = hidden & (weight > 0.5)
+        SPREAD.fit_predictor(pile.neighbours, x, y, pool[members], net.task.classes)
+        bar.reach(2)
+        with evaluating(pile):
+            p, q = (torch.cat([probabilities(model(part)) for part in pool.split(4096)])
+                    for model in (pile.reference, pile.neighbours))  # fmt: skip
+        shares, agreement = estimate_shares(p, q, weight, prior.labels)
+        pile.agreement.fill_(agreement)
+        if settings.data.prior == "auto":
+            prior.pool.copy_(shares)
+        bar.reach(3)
+    _announce(training, pile, prior, reporter)
+
+
+def _train_reference(training: Training, pile: Pile, reporter: Reporter) -> None:
+    """Train the same network on the labels alone, as ``method="supervised"`` does with the same settings."""
+    settings = with_values(training.settings, {"train.eval_every": NEVER, "train.checkpoint_every": NEVER})
+    base: Any = getattr(training.method, "base", training.method)
+    method = Supervised(w_strong=getattr(base, "w_strong", 0.0), adjust=getattr(base, "adjust", 0.0))
+    net = Network(pile.reference.requires_grad_(True), training.net.task, bn_apart=training.net.bn_apart)
+    net.parts[PRIOR] = training.net.parts[PRIOR]
+    stream = training.stream(method)
+    steps = settings.train.steps
+    with reporter.progress("training on the labels alone", steps, "steps") as bar:
+        loop = Loop(
+            fabric=training.fabric,
+            settings=settings,
+            method=method,
+            net=net,
+            optimizers=make_optimizers(net, settings.optim, method),
+            observers=(),
+            evaluate=lambda model: {},
+            on_progress=bar.reach,
+        )
+        loop.prepare()
+        loop.run(batches(stream, 0, steps))
+    pile.reference.requires_grad_(False)
+
+
+def _screen(training: Training, pile: Pile, x: Tensor, y: Tensor, pool: Tensor, rows: np.ndarray) -> None:
+    """Find images of no class; in a pool of more images than are compared with each other, each by itself."""
+    split = training.problem.split
+    novelty = fit_novelty(x, y, pool, training.net.task.classes)
+    pile.novelty.load_state_dict(novelty.state_dict())
+    whole = len(rows) == len(split.unlabeled)
+    near = nearest_rows(novelty.prepare(pool), NEIGHBOURS).rows if whole and len(pool) > 1 else None
+    found = screen(novelty, pool if whole else training.clean(split.unlabeled).to(pool.device), near)
+    weight = torch.from_numpy(found.weight).to(pile.weight)
+    weight[torch.from_numpy(np.isin(split.unlabeled, split.labeled)).to(weight.device)] = 1  # labeled: members
+    pile.weight.copy_(weight)
+    pile.likeness.copy_(torch.from_numpy(found.likeness))
+    pile.junk_share.fill_(found.share)
+
+
+def _announce(training: Training, pile: Pile, prior: Prior, reporter: Reporter) -> None:
+    classes = training.problem.corpus.classes
+    order = prior.pool.argsort(descending=True).tolist()
+    named = listed([f"{100 * float(prior.pool[k]):.0f}% {classes[k]}" for k in order[:3]])
+    like = "like your labels" if float(prior.unlike) == 0 else "unlike your labels"
+    reporter.say(
+        f"your pile seems to hold {named}; class frequencies {like} (distance {100 * float(prior.distance):.0f} of 100)"
+    )
+    if float(pile.junk_share) > 0:
+        reporter.say(f"about {100 * float(pile.junk_share):.0f}% of the unlabeled images look like none of the classes")
