@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import pickle
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -64,7 +65,7 @@ def test_rows_are_places_in_a_part_of_the_pool() -> None:
 
 @pytest.mark.parametrize("kind", ["cached", "made"])
 def test_two_ranks_share_the_batch_of_one(kind: str) -> None:
-    def stream(**ranks: int) -> Stream:
+    def stream(**ranks: Any) -> Stream:
         if kind == "cached":
             features = np.random.default_rng(0).normal(size=(20, len(NAMES), 5)).astype(np.float16)
             views: ViewMaker = FeatureViews(features, NAMES, np.arange(20))

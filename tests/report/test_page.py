@@ -9,6 +9,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from PIL import Image
 
@@ -20,6 +21,7 @@ from selftrain.report.examples import find_examples
 from selftrain.report.run_data import read_runs
 from selftrain.report.sections import SECTIONS
 from selftrain.runs import bias
+from selftrain.runs.layout import RunLayout
 from tests.report.made import CIFAR, NASTY, make_run
 
 VOID = {"meta", "link", "img", "input", "br", "path"}
@@ -208,6 +210,29 @@ def test_confident_mistakes_are_mistakes_and_the_most_confident_come_first(tmp_p
     confidences = [float(e.why.partition("%")[0]) for e in found.confident]
     assert confidences == sorted(confidences, reverse=True)
     assert "cannot be found any more" in found.missing
+
+
+@pytest.mark.parametrize("highest", [None, 0.5, 0.9])
+def test_images_of_no_class_are_shown_if_there_are_any(tmp_path: Path, highest: float | None) -> None:
+    folder = make_run(tmp_path / "run", truth=False)
+    layout = RunLayout(folder)
+    arrays = layout.read_outputs()
+    n = len(arrays["pool_names"])
+    if highest is not None:
+        arrays["pool_novelty"] = np.full(n, 0.1, np.float16)
+        arrays["pool_novelty"][20:40] = np.linspace(0, highest, 20)
+        layout.write_outputs(arrays)
+    found = find_examples(read_runs([folder])[0])
+    _, text = page_of(folder, out=tmp_path / "page.html")
+    if highest != 0.9:
+        assert found.novel == []
+        assert "none of the classes" not in text
+        return
+    assert [e.name for e in found.novel] == [f"train/{i}.png" for i in range(39, 30, -1)]
+    assert found.novel[0].why == "novelty 90.0%"
+    assert found.novel_count == len(found.novel) == 9
+    assert ": images that look like none of the classes" in text
+    assert "9 images have a novelty above 50%" in text
 
 
 def test_the_page_goes_into_the_run_folder_or_where_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,11 @@ def predict(
     output: Output = Path("predictions.csv"),
     strict: Strict = False,
 ) -> None:
-    """Label new images: write a CSV file with path, label, confidence and one probability per class."""
+    """Label new images: write a CSV file with path, label, confidence and one probability per class.
+
+    If the run looked for images of no class, the column novelty says how little an image looks like any class, from 0
+    to 1. Check images above 0.5 before you trust their labels.
+    """
     from selftrain.files import check_writable
     from selftrain.runs.run import Run
 
@@ -52,6 +56,7 @@ def predict(
     _report_unreadable(predictions, reporter)
     left_out = f", {len(predictions.unreadable)} unreadable left out" if predictions.unreadable else ""
     reporter.say(f"{len(predictions)} images labeled{'' if to_stdout else f' in {output}'}{left_out}")
+    _report_novel(predictions, reporter)
 
 
 def _check_name(output: Path) -> None:
@@ -72,6 +77,17 @@ def _print_csv(predictions: Predictions) -> None:
         raise
     except OSError as error:
         raise cannot_write(Path("standard output"), error) from None
+
+
+def _report_novel(predictions: Predictions, reporter: Reporter) -> None:
+    from selftrain.text import listed, plural
+
+    if novel := predictions.novel:
+        look = "looks" if len(novel) == 1 else "look"
+        reporter.say(
+            f"{len(novel):,} of {plural(len(predictions), 'image')} {look} like none of the classes "
+            f"(column novelty > 0.5): {listed(novel)}"
+        )
 
 
 def _report_unreadable(predictions: Predictions, reporter: Reporter) -> None:

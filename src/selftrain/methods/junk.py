@@ -54,7 +54,7 @@ class Novelty(nn.Module):
         quartile = threshold + scale if quartile is None else quartile
         values = {"centre": centre, "prototypes": prototypes, "threshold": threshold, "scale": scale}
         for name, value in {**values, "quartile": quartile}.items():
-            self.register_buffer(name, value.detach().to(torch.float32).contiguous())
+            self.register_buffer(name, value.detach().to(torch.float32).clone().contiguous())
 
     def prepare(self, x: Tensor) -> Tensor:
         """Return features of unit length, centred, and of unit length again; neighbours are searched among these."""
@@ -104,8 +104,8 @@ def fit_novelty(x_labeled: Tensor, y: Tensor, x_pool: Tensor, classes: int, q: f
 def screen(novelty: Novelty, x_pool: Tensor, near: Tensor | None = None, q: float = Q) -> Screening:
     """Weigh the images of a pool by how likely each belongs to a class.
 
-    ``near`` (n, 10) holds the rows of the nearest images of each image, found among ``novelty.prepare(x_pool)``. Without
-    it, each image is judged by itself.
+    ``near`` (n, 10) holds the rows of the nearest images of each image, found among ``novelty.prepare(x_pool)``.
+    Without it, each image is judged by itself.
     """
     own = novelty.likeness(x_pool)
     smooth = own if near is None or not near.shape[1] else 0.5 * own + 0.5 * own[near.to(own.device)].mean(dim=1)
@@ -155,7 +155,7 @@ def _left_out_likeness(x: Tensor, y: Tensor, sums: Tensor) -> Tensor:
 
 
 def _membership(likeness: Array, low: Array, high: Array, novelty: Novelty) -> Array:
-    """Return the probability of the upper of two Gaussians that are fitted to the likeness, from a start at low and high.
+    """Return the probability of the upper of two Gaussians, fitted to the likeness from a start at low and high.
 
     It is 1 above the upper mean and 0 below the lower one, and rises in between. If the values do not form two groups,
     or the upper mean is below the threshold, it is a sigmoid around the threshold instead.

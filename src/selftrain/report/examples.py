@@ -1,4 +1,4 @@
-"""Images worth looking at: confident mistakes where the truth is known, likely mistakes where it is not.
+"""Images worth looking at: confident mistakes, likely mistakes where the truth is not known, images of no class.
 
 Knows nothing of pages. Images are read from where the run found them, if they are still there.
 """
@@ -26,6 +26,8 @@ MOST = 12
 """examples of each kind"""
 MOST_PER_PAIR = 3
 """examples with the same true and predicted class, so that no pair of classes fills the page"""
+NOVEL = 0.5
+"""images with a higher novelty look like none of the classes"""
 SIDE = 96
 """largest side of a thumbnail in pixels"""
 
@@ -51,6 +53,10 @@ class Examples:
     likely: list[Example] = field(default_factory=list)
     likely_right: float | None = None
     """the share of the likely mistakes that are mistakes, where the truth is known after all"""
+    novel: list[Example] = field(default_factory=list)
+    """unlabeled images that look like none of the classes"""
+    novel_count: int = 0
+    """how many there are, shown or not"""
     missing: str = ""
     """a sentence that says why images are missing"""
 
@@ -58,8 +64,8 @@ class Examples:
 def find_examples(run: RunData) -> Examples:
     """Choose the examples of a run and read their images."""
     found = Examples()
-    confident, likely = _confident(run.outputs), _likely(run.outputs)
-    if not confident and not likely:
+    confident, likely, novel = _confident(run.outputs), _likely(run.outputs), _novel(run.outputs)
+    if not confident and not likely and not novel:
         return found
     tests = pool = None
     try:
@@ -69,10 +75,12 @@ def find_examples(run: RunData) -> Examples:
     outputs = run.outputs
     found.confident = _show(run, tests, confident, "eval")
     found.likely = _show(run, pool, likely, "pool")
+    found.novel = _show(run, pool, novel, "pool")
+    found.novel_count = int((outputs["pool_novelty"] > NOVEL).sum()) if novel else 0
     truth = outputs.get("pool_truth")
     if likely and truth is not None and all(truth[i] >= 0 for i, _ in likely):
         found.likely_right = float(np.mean([truth[i] != outputs["pool_predicted"][i] for i, _ in likely]))
-    if not found.missing and not any(e.thumbnail for e in (*found.confident, *found.likely)):
+    if not found.missing and not any(e.thumbnail for e in (*found.confident, *found.likely, *found.novel)):
         found.missing = "The images cannot be shown: none of them is in the data folder any more."
     return found
 
@@ -109,6 +117,15 @@ def _likely(outputs: Arrays) -> list[tuple[int, str]]:
         (i, f"{percent(float(confidence[i]))} confident" + ("; the pseudo head disagrees" if disagrees[i] else ""))
         for i in order.tolist()
     ]
+
+
+def _novel(outputs: Arrays) -> list[tuple[int, str]]:
+    """Return the unlabeled images with the highest novelty, if training looked for images of no class."""
+    if not {"pool_predicted", "pool_novelty"} <= set(outputs):
+        return []
+    novelty = outputs["pool_novelty"].astype(np.float64)
+    order = np.argsort(-novelty, kind="stable")[:MOST]
+    return [(i, f"novelty {percent(float(novelty[i]))}") for i in order.tolist() if novelty[i] > NOVEL]
 
 
 def _images(run: RunData) -> tuple[Images | None, Images]:

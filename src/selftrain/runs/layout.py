@@ -319,6 +319,11 @@ class ModelLayout:
         """Classes, preprocessing and architecture; a folder that has it is complete."""
         return self.folder / "model.json"
 
+    @property
+    def novelty(self) -> Path:
+        """What tells images of no class from members of classes; absent in older models."""
+        return self.folder / "novelty.safetensors"
+
 
 def _line(row: Mapping[str, Any]) -> str:
     return json.dumps(as_json(dict(row)), allow_nan=False) + "\n"

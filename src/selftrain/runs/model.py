@@ -18,6 +18,7 @@ from selftrain.errors import UserError
 from selftrain.files import cannot_write, read_json, replacing, write_json
 from selftrain.methods import make_method
 from selftrain.methods.fitted import FittedMethod
+from selftrain.methods.junk import Novelty
 from selftrain.nn.backbones import Backbone, Preprocessing, build_backbone
 from selftrain.nn.layers import Classifier, Committee, Encoder, OnFeatures, UnitFeatures, mlp_head
 from selftrain.nn.network import Network, Task
@@ -26,6 +27,7 @@ from selftrain.text import first_line
 from selftrain.version import __version__
 
 FORMAT = 1
+WITHOUT_NOVELTY = "If you delete it, the model predicts without novelty."
 BACKBONE = "encoder.backbone."  # prefix of a frozen backbone's weights
 OPTIONAL = ("neighbours",)  # fields that older models lack
 
@@ -110,12 +112,49 @@ def save_model(
         if not (left_out and name.startswith(left_out))
     }
     files = ModelLayout(folder)
-    with replacing(files.weights) as temporary:
-        try:
-            safetensors.torch.save_file(state, temporary)
-        except safetensors.SafetensorError as error:
-            raise cannot_write(files.weights, error) from None
+    _write_tensors(files.weights, state)
     write_json(files.card, {"format": FORMAT, "selftrain": __version__, **asdict(card), **about})
+
+
+def save_novelty(folder: Path, novelty: Novelty | None) -> None:
+    """Write the novelty of images beside the model, before its card is written; without one, remove an older file."""
+    path = ModelLayout(folder).novelty
+    if novelty is None:
+        path.unlink(missing_ok=True)
+    else:
+        _write_tensors(path, {name: value.detach().cpu().contiguous() for name, value in novelty.state_dict().items()})
+
+
+def load_novelty(folder: Path, *, classes: int | None = None, dim: int | None = None) -> Novelty | None:
+    """Return the novelty of images that is stored beside the model, or None.
+
+    ``classes`` and ``dim`` (the length of a feature vector) are checked if they are given.
+    """
+    path = ModelLayout(folder).novelty
+    if not path.exists():
+        return None
+    try:
+        novelty = Novelty(**safetensors.torch.load_file(path))
+    except (TypeError, OSError, safetensors.SafetensorError) as error:
+        raise UserError(f"{path}: cannot be read ({first_line(error)}). {WITHOUT_NOVELTY}") from None
+    K, d = novelty.prototypes.shape if novelty.prototypes.ndim == 2 else (-1, -1)
+    single = (novelty.threshold, novelty.scale, novelty.quartile)
+    if novelty.centre.shape != (d,) or any(value.shape != () for value in single):
+        raise UserError(f"{path}: its arrays do not fit together. {WITHOUT_NOVELTY}")
+    if classes not in (None, K) or dim not in (None, d):
+        raise UserError(
+            f"{path}: made for {K} classes and {d} features, but the model has {classes or K} classes and {dim or d} "
+            "features. Does the file belong to another model?"
+        )
+    return novelty.eval()
+
+
+def _write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
+    with replacing(path) as temporary:
+        try:
+            safetensors.torch.save_file(tensors, temporary)
+        except safetensors.SafetensorError as error:
+            raise cannot_write(path, error) from None
 
 
 def load_model(folder: Path) -> tuple[nn.Module, ModelCard]:

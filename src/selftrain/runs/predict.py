@@ -1,4 +1,4 @@
-"""A trained model on new images: class, confidence and probabilities of each.
+"""A trained model on new images: class, confidence, novelty and probabilities of each.
 
 Knows nothing of training; a run's ``model`` folder is all it needs.
 """
@@ -26,9 +26,10 @@ from selftrain.engine.evaluate import confusion_matrix, probabilities
 from selftrain.engine.metrics import summarise
 from selftrain.errors import UserError
 from selftrain.files import replacing
+from selftrain.methods.junk import Novelty
 from selftrain.nn.layers import OnFeatures
 from selftrain.runs.extractor import Extractor
-from selftrain.runs.model import ModelCard, load_model
+from selftrain.runs.model import ModelCard, load_model, load_novelty
 
 
 @dataclass(frozen=True)
@@ -40,6 +41,8 @@ class Predictions:
     probabilities: np.ndarray
     """(n, K)"""
     unreadable: tuple[UnreadableImage, ...] = ()
+    novelty: np.ndarray | None = None
+    """(n,) 0 to 1: above 0.5, an image looks like none of the classes; None if the model cannot tell"""
 
     @property
     def labels(self) -> list[str]:
@@ -50,11 +53,21 @@ class Predictions:
         highest: NDArray[Any] = self.probabilities.max(axis=1)
         return highest
 
+    @property
+    def novel(self) -> list[str]:
+        """The paths of the images that look like none of the classes."""
+        if self.novelty is None:
+            return []
+        return [self.paths[i] for i in np.flatnonzero(self.novelty > 0.5)]
+
     def __len__(self) -> int:
         return len(self.paths)
 
     def save(self, path: str | Path) -> Path:
-        """Write a CSV file with path, label, confidence, and ``prob_<class>`` for each class; return its path."""
+        """Write a CSV file and return its path.
+
+        Its columns are path, label, confidence, novelty (if the model has it), and ``prob_<class>`` for each class.
+        """
         path = Path(path)
         with (
             replacing(path) as temporary,
@@ -66,9 +79,11 @@ class Predictions:
     def write(self, file: TextIO) -> None:
         """Write the same CSV to an open file."""
         writer = csv.writer(file)
-        writer.writerow(["path", "label", "confidence", *(f"prob_{name}" for name in self.classes)])
-        for name, label, p in zip(self.paths, self.labels, self.probabilities, strict=True):
-            writer.writerow([name, label, f"{p.max():.6f}", *(f"{value:.6f}" for value in p)])
+        more = [] if self.novelty is None else ["novelty"]
+        writer.writerow(["path", "label", "confidence", *more, *(f"prob_{name}" for name in self.classes)])
+        for i, (name, label, p) in enumerate(zip(self.paths, self.labels, self.probabilities, strict=True)):
+            novelty = [] if self.novelty is None else [f"{self.novelty[i]:.4f}"]
+            writer.writerow([name, label, f"{p.max():.6f}", *novelty, *(f"{value:.6f}" for value in p)])
 
 
 @dataclass(frozen=True)
@@ -83,6 +98,8 @@ class Predictor:
     extractor: Extractor | None = None
     """the frozen backbone, whose features are stored; the model on top of them is fast"""
     batch: int = 256
+    novelty: Novelty | None = None
+    """takes features as well"""
 
     def predict(self, images: Any, *, strict: bool = False) -> Predictions:
         """Predict images: a folder and its subfolders, an image file, tar files, hf:NAME, or a NumPy array."""
@@ -93,11 +110,18 @@ class Predictor:
         if not len(found):
             raise UserError(f"{images}: none of its {len(skipped)} images can be read; the first is {skipped[0]}")
         parts: list[np.ndarray] = []
-        inputs = self._inputs(found)
+        novelty: list[np.ndarray] = []
+        inputs = self._screened(self._inputs(found), novelty)
         with self.reporter.progress("predicting", len(found), "images") as bar:
             for p in probabilities(self.model, _counted(inputs, bar.reach), self.device):
                 parts.append(p.cpu().numpy())
-        return Predictions(tuple(found.names), self.card.classes, np.concatenate(parts), tuple(skipped))
+        return Predictions(
+            tuple(found.names),
+            self.card.classes,
+            np.concatenate(parts),
+            tuple(skipped),
+            np.concatenate(novelty) if novelty else None,
+        )
 
     def evaluate(self, images: Images, labels: np.ndarray) -> dict[str, Any]:
         """Return the accuracy and other measures on labeled images."""
@@ -111,6 +135,14 @@ class Predictor:
             "images": int(confusion.sum()),
             "confusion": confusion.tolist(),
         }
+
+    def _screened(self, batches: Iterable[torch.Tensor], novelty: list[np.ndarray]) -> Iterator[torch.Tensor]:
+        """Yield the batches of features, and add the novelty of each to a list."""
+        for batch in batches:
+            if self.novelty is not None:
+                with torch.inference_mode():
+                    novelty.append(self.novelty(batch.to(self.device)).cpu().numpy())
+            yield batch
 
     def _readable(self, images: Images, strict: bool) -> tuple[Images, list[UnreadableImage]]:
         """Return the images that can be decoded, and the errors of the others."""
@@ -137,11 +169,15 @@ def load_predictor(folder: Path, reporter: Reporter | None = None, *, cache: str
     reporter = reporter or Reporter(quiet=True)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model.to(device)
-    if not card.frozen or card.features:
-        return Predictor(model, card, device, reporter)
-    assert isinstance(model, OnFeatures)
-    extractor = Extractor(model.encoder, card, DataSettings(cache=cache), device, reporter)
-    return Predictor(model.predictor, card, device, reporter, extractor)
+    extractor, dim = None, card.features
+    if card.frozen and not card.features:
+        assert isinstance(model, OnFeatures)
+        extractor = Extractor(model.encoder, card, DataSettings(cache=cache), device, reporter)
+        model, dim = model.predictor, extractor.dim
+    novelty = load_novelty(folder, classes=len(card.classes), dim=dim) if dim else None
+    return Predictor(
+        model, card, device, reporter, extractor, novelty=novelty if novelty is None else novelty.to(device)
+    )
 
 
 def _counted(batches: Iterable[torch.Tensor], progress: Callable[[int], object]) -> Iterator[torch.Tensor]:

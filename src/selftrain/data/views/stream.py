@@ -73,7 +73,8 @@ class WeightedShuffle(Shuffle):
         covered = np.cumsum(self.weights[order])
         points = (np.arange(self.length) + rng.random()) * (covered[-1] / self.length)
         places = np.searchsorted(covered, points, side="right")
-        return self.positive[order[np.minimum(places, len(order) - 1)]]
+        drawn: np.ndarray = self.positive[order[np.minimum(places, len(order) - 1)]]
+        return drawn
 
 
 class Stream(Dataset[tuple[Labeled, Unlabeled]]):

@@ -11,6 +11,7 @@ from selftrain.report.charts import percent
 from selftrain.report.examples import find_examples
 from selftrain.report.run_data import RunData
 from selftrain.report.section import Gallery, Section
+from selftrain.text import plural
 
 
 def examples(runs: Sequence[RunData]) -> Section:
@@ -32,6 +33,14 @@ def examples(runs: Sequence[RunData]) -> Section:
                 caption += f" The true classes are known here: {percent(found.likely_right)} of these are mistakes."
             title = f"{run.name}: likely mistakes among the unlabeled images"
             section.blocks.append(Gallery(title, caption, i, found.likely))
+        if found.novel:
+            number = plural(found.novel_count, "image has", "images have")
+            caption = (
+                f"The unlabeled images with the highest novelty; {number} a novelty above 50%. Training uses such "
+                "images rarely or never. If they do belong to a class, label some of them."
+            )
+            title = f"{run.name}: images that look like none of the classes"
+            section.blocks.append(Gallery(title, caption, i, found.novel))
     if not section.blocks and any(not run.outputs for run in runs):
         section.note("Predictions per image were not stored (older versions did not store them).")
     return section
