@@ -26,7 +26,7 @@ from selftrain.runs.environment import device_name, environment
 from selftrain.runs.guard import Verdict, judge
 from selftrain.runs.image_outputs import evaluated_outputs, never_predicted, pool_counts, pool_outputs
 from selftrain.runs.layout import MEASURES, Arrays, Results, RunLayout
-from selftrain.runs.model import save_model
+from selftrain.runs.model import save_model, save_novelty
 from selftrain.runs.pile_results import in_words, pile_results
 from selftrain.runs.survey import SPREAD
 from selftrain.runs.training import Training
@@ -81,6 +81,8 @@ def _save_model(training: Training, model: nn.Module, verdict: Verdict | None, l
         card = replace(card, neighbours=spell_method(SPREAD))
     about = {"method": training.name, "regime": settings.regime}
     whole, keep = training.inputs.whole(model), settings.network.save_backbone
+    screened = settings.data.screen and PILE in training.net.parts
+    save_novelty(layout.model, training.net.part(PILE, Pile).novelty if screened else None)
     save_model(layout.model, whole, card, about, save_backbone=keep)
 
 

@@ -24,7 +24,7 @@ from selftrain.engine.loop import Loop
 from selftrain.engine.optim import make_optimizers
 from selftrain.errors import UserError, nearest
 from selftrain.methods import Diffusion, Method, Supervised
-from selftrain.methods.fitted import FittedPredictor
+from selftrain.methods.fitted import FittedPredictor, principal_directions, project
 from selftrain.methods.functional import probabilities
 from selftrain.methods.junk import NEIGHBOURS, Novelty, fit_novelty, screen
 from selftrain.methods.prior import PART as PRIOR
@@ -187,7 +187,10 @@ def _screen(training: Training, pile: Pile, x: Tensor, y: Tensor, pool: Tensor, 
     novelty = fit_novelty(x, y, pool, training.net.task.classes)
     pile.novelty.load_state_dict(novelty.state_dict())
     whole = len(rows) == len(split.unlabeled)
-    near = nearest_rows(novelty.prepare(pool), NEIGHBOURS).rows if whole and len(pool) > 1 else None
+    near = None
+    if whole and len(pool) > 1:
+        unit = novelty.prepare(pool)
+        near = nearest_rows(project(unit, principal_directions(unit, SPREAD.components)), NEIGHBOURS).rows
     found = screen(novelty, pool if whole else training.clean(split.unlabeled).to(pool.device), near)
     weight = torch.from_numpy(found.weight).to(pile.weight)
     weight[torch.from_numpy(np.isin(split.unlabeled, split.labeled)).to(weight.device)] = 1  # labeled: members
