@@ -12,8 +12,10 @@ import numpy as np
 import torch
 from torch import nn
 
+from selftrain.config.resolve import with_values
 from selftrain.config.settings import settings_hash
 from selftrain.console import Reporter
+from selftrain.data.features.rows import FeatureRows
 from selftrain.engine.evaluate import answers
 from selftrain.engine.loop import Loop
 from selftrain.engine.sharding import make_whole
@@ -25,6 +27,7 @@ from selftrain.runs.environment import device_name, environment
 from selftrain.runs.image_outputs import evaluated_outputs, never_predicted, pool_counts, pool_outputs
 from selftrain.runs.layout import MEASURES, Arrays, Results, RunLayout
 from selftrain.runs.model import save_model
+from selftrain.runs.network_inputs import flips
 from selftrain.runs.training import Training
 from selftrain.version import __version__
 
@@ -92,6 +95,7 @@ def _results(training: Training, loop: Loop) -> dict[str, Any]:
         "regime": settings.regime,
         "backbone": settings.network.backbone,
         "size": training.inputs.card.preprocessing.size,
+        "flip": _flip(training),
         "labels_per_class": settings.data.labels_per_class,
         "labeled": len(problem.split.labeled),
         "unlabeled": len(problem.split.unlabeled),
@@ -99,7 +103,20 @@ def _results(training: Training, loop: Loop) -> dict[str, Any]:
         "classes": list(problem.corpus.classes),
         "selftrain": __version__,
         "torch": torch.__version__,
-        "settings_hash": settings_hash(settings),
+        "settings_hash": _settings_hash(training),
         "environment": {**environment(), "device": device_name(training.fabric.device.type)},
     }
     return dict(results)
+
+
+def _flip(training: Training) -> bool | None:
+    corpus = training.problem.corpus
+    return None if isinstance(corpus.images, FeatureRows) else flips(training.settings, corpus)
+
+
+def _settings_hash(training: Training) -> str:
+    """Return the hash of the settings; mirroring as the data's default says is the same as an unset ``data.flip``."""
+    settings, default = training.settings, training.problem.corpus.flip
+    if settings.data.flip == default:
+        settings = with_values(settings, {"data.flip": None})
+    return settings_hash(settings)
