@@ -84,7 +84,8 @@ def _save_model(training: Training, model: nn.Module, verdict: Verdict | None, l
     if not isinstance(own, Classifier) or isinstance(own.h, Committee):
         card = replace(card, predictor=spell_method(training.method))
     if verdict is not None and verdict.choice == "blend":
-        card = replace(card, neighbours=spell_method(SPREAD))
+        assert isinstance(model, Committee)
+        card = replace(card, neighbours=spell_method(SPREAD), reference=len(model.heads) > 2)
     about = {"method": training.name, "regime": settings.regime}
     whole, keep = training.inputs.whole(model), settings.network.save_backbone
     screened = settings.data.screen and PILE in training.net.parts
