@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from PIL import Image
 from sklearn.datasets import load_digits
 
 import selftrain
@@ -78,6 +79,8 @@ FROM_FEATURES: dict[str, tuple[Any, Mapping[str, Any]]] = {
     "optim.clip": (0.001, {}),
     "optim.ema": (0.5, {}),
     "optim.ema_buffers": ("averaged", EMA),
+    "data.prior": ("labels", {"method": "dst(fixmatch(tau=0.0))", "data.label_imbalance": 4}),
+    "train.guard": ("none", {}),
     "train.steps": (4, {}),
     "train.batch": (8, {}),
     "train.unlabeled_batch": (12, {}),
@@ -91,6 +94,7 @@ FROM_STORED_VIEWS: dict[str, tuple[Any, Mapping[str, Any]]] = {
     "data.views_seed": (1, {}),
     "data.junk": (0.4, {"data.junk_from": "{folder}/junk"}),
     "data.junk_from": ("{folder}/more", {"data.junk": 0.4, "data.junk_from": "{folder}/junk"}),
+    "data.screen": (False, {"data.junk": 0.4, "data.junk_from": "{folder}/plain"}),
     "data.label_modes": (1, {}),
     "data.check": ("header", {}),
     "data.strict": (True, {}),
@@ -192,6 +196,9 @@ def from_stored_views(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     folder = tmp_path_factory.mktemp("views")
     fill(folder / "junk", {"bee": 12}, seed=5)
     fill(folder / "more", {"cat": 12}, seed=6)
+    (folder / "plain").mkdir()
+    for grey in range(0, 240, 20):  # like none of the classes
+        Image.new("RGB", (16, 16), (grey, grey, grey)).save(folder / "plain" / f"{grey}.png")
     usual = {"network.bottleneck": 16, "data.size": 32, "data.cache": str(folder / "cache"), "data.labels_per_class": 2}
     return Runs(folder, layout_2(folder / "data", per_class=4), usual, regime="frozen")
 

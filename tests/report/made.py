@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,6 +30,36 @@ def _accuracies(rng: np.random.Generator, K: int, method: str) -> tuple[NDArray[
     return first, np.where(first > 0.42, np.clip(first + 0.25, 0, 0.98), np.clip(first - 0.4, 0, 1))
 
 
+def found_in_pool(
+    classes: list[str] | None = None,
+    *,
+    choice: str = "blend",
+    truth: bool = True,
+    source: str = "auto",
+    pool: list[float] | None = None,
+    junk: float = 0.0,
+    **evidence: Any,
+) -> dict[str, Any]:
+    """Return what a run on fixed features adds to its results: ``prior``, ``screening`` and ``guard``."""
+    classes = classes or CIFAR
+    K = len(classes)
+    shares = np.array(pool or [1 / K] * K)
+    names = ("accuracy", "mean_per_class", "worst20_percent")
+    alone, ours = ({**dict.fromkeys(names, value), "per_class": [value] * K} for value in (0.3, 0.6))
+    unknown = dict.fromkeys([*names, "per_class"])
+    guard = {
+        "choice": choice, "reason": "nothing speaks against it" if choice == "blend" else "it predicts 'cat' 9 times",
+        "disagreement": 0.02, "limit": 0.12, "growth": 1.4, "grown": classes[0], "fold_accuracy": 0.31, "labels": 4 * K,
+        "labels_only": alone if truth else unknown, "self_trained": ours if truth else unknown, **evidence,
+    }  # fmt: skip
+    prior = {
+        "source": source, "labels": [1 / K] * K, "pool": shares.tolist(), "agreement": 0.8,
+        "distance": float(np.abs(shares - 1 / K).sum() / 2), "error": 0.05 if truth else None,
+    }  # fmt: skip
+    screening = {"share": junk, "drawn": 1 - junk, "auroc": 0.93 if junk and truth else None}
+    return {"prior": prior, "screening": screening, "guard": guard}
+
+
 def make_run(
     folder: Path,
     method: str = "fixmatch",
@@ -43,10 +74,12 @@ def make_run(
     finished: bool = True,
     seed: int = 0,
     config: str | None = None,
+    more: Mapping[str, Any] | None = None,
 ) -> Path:
     """Write a run folder.
 
     ``old`` writes only what runs had before there were reports; ``names`` are those of the evaluated images.
+    ``more`` is added to the results.
     """
     classes = classes or CIFAR
     K = len(classes)
@@ -160,6 +193,7 @@ def make_run(
                 "eval_confidence": rng.uniform(0.3, 1, N).astype(np.float32),
             }  # fmt: skip
         np.savez_compressed(folder / "outputs.npz", **arrays)
+    results |= more or {}
     (folder / "results.json").write_text(json.dumps(results, ensure_ascii=False), encoding="utf-8")
     if reference:
         bias = [float(a - b) for a, b in zip(first, final, strict=True)]

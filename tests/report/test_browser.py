@@ -17,7 +17,7 @@ import pytest
 
 import selftrain
 from selftrain.report import write_report
-from tests.report.made import NASTY, make_run
+from tests.report.made import NASTY, found_in_pool, make_run
 
 pytestmark = pytest.mark.long
 
@@ -46,8 +46,9 @@ def browser() -> Iterator[Any]:
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
     folder = tmp_path_factory.mktemp("pages")
     runs = {name: make_run(folder / name.strip("()"), name) for name in ("fixmatch", "dst(fixmatch)", "supervised")}
-    nasty = make_run(folder / "nasty", "dst(fixmatch)", classes=NASTY, names=NASTY, reference=True)
-    no_truth = make_run(folder / "no_truth", "dst(fixmatch)", truth=False)
+    more = found_in_pool(NASTY, choice="labels_only", pool=[0.55, *[0.05] * 9], junk=0.3)
+    nasty = make_run(folder / "nasty", "dst(fixmatch)", classes=NASTY, names=NASTY, reference=True, more=more)
+    no_truth = make_run(folder / "no_truth", "dst(fixmatch)", truth=False, more=found_in_pool(truth=False))
     return {
         "three": write_report(list(runs.values()), folder / "three.html"),
         "nasty": write_report([nasty, runs["fixmatch"]], folder / "nasty.html"),

@@ -22,7 +22,7 @@ from selftrain.report.run_data import read_runs
 from selftrain.report.sections import SECTIONS
 from selftrain.runs import bias
 from selftrain.runs.layout import RunLayout
-from tests.report.made import CIFAR, NASTY, make_run
+from tests.report.made import CIFAR, NASTY, found_in_pool, make_run
 
 VOID = {"meta", "link", "img", "input", "br", "path"}
 
@@ -113,7 +113,7 @@ def test_heading_levels_ids_and_labels_are_in_order(tmp_path: Path) -> None:
 def test_nasty_names_are_shown_as_text(tmp_path: Path, truth: bool) -> None:
     run = make_run(
         tmp_path / "run", "dst(fixmatch)", classes=NASTY, names=NASTY, truth=truth, reference=truth,
-        data=str(tmp_path / "<b>data & co</b>"),
+        data=str(tmp_path / "<b>data & co</b>"), more=found_in_pool(NASTY, truth=truth, pool=[0.55, *[0.05] * 9]),
     )  # fmt: skip
     page, text = page_of(run, out=tmp_path / "page.html")
     assert [tag for tag, _ in page.elements].count("script") == 2  # the data and the page's own
@@ -280,7 +280,7 @@ def test_runs_on_the_labels_alone_are_not_called_debiased_or_harmed(tmp_path: Pa
 
 
 def test_each_section_has_an_id_and_a_name_of_its_own(tmp_path: Path) -> None:
-    runs = read_runs([make_run(tmp_path / "run", "dst(fixmatch)", reference=True)])
+    runs = read_runs([make_run(tmp_path / "run", "dst(fixmatch)", reference=True, more=found_in_pool())])
     sections = [section(runs) for section in SECTIONS]
     for names in ([section.id for section in sections], [section.kicker for section in sections]):
         assert len(set(names)) == len(SECTIONS)

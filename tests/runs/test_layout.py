@@ -4,14 +4,28 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import get_type_hints
+from typing import Any, get_type_hints
 
 import numpy as np
 import pytest
 
+import selftrain
 from selftrain.errors import UserError
-from selftrain.runs.layout import AMOUNTS, MEASURES, SHARES, MetricsRow, ModelLayout, Results, RunLayout
+from selftrain.runs.layout import (
+    AMOUNTS,
+    MEASURES,
+    SHARES,
+    Compared,
+    GuardRecord,
+    JunkScreening,
+    MetricsRow,
+    ModelLayout,
+    PoolPrior,
+    Results,
+    RunLayout,
+)
 from tests.docs.test_docs import ROOT
 
 
@@ -73,6 +87,14 @@ def test_the_page_about_run_folders_has_every_column() -> None:
     assert set(get_type_hints(Results)) | set(get_type_hints(MetricsRow)) <= named
 
 
+@pytest.mark.parametrize("record", [PoolPrior, JunkScreening, GuardRecord])
+def test_the_page_about_run_folders_explains_the_pool_and_the_guard(record: type) -> None:
+    page = (ROOT / "docs" / "run-folder.md").read_text(encoding="utf-8")
+    page = page.partition("### prior, screening and guard")[2].partition("\n## ")[0]
+    explained = {name for line in page.splitlines() for name in re.findall(r"`([a-z_0-9]+)`", line.split(" | ")[0])}
+    assert set(get_type_hints(record)) <= explained
+
+
 def test_a_finished_run_has_exactly_the_columns_of_the_record(finished: Path) -> None:
     results = json.loads((finished / "results.json").read_text())
     assert set(results) == set(get_type_hints(Results))
@@ -80,3 +102,20 @@ def test_a_finished_run_has_exactly_the_columns_of_the_record(finished: Path) ->
     losses = {name for name in row if name.startswith("loss_")}
     assert losses
     assert set(row) - losses == set(get_type_hints(MetricsRow))
+
+
+def test_a_run_on_fixed_features_has_the_records_of_its_pool_and_its_guard(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    y = np.arange(60) % 3
+    x = (rng.normal(size=(3, 8))[y] + 0.3 * rng.normal(size=(60, 8))).astype(np.float32)
+    small = {"train.steps": 2, "train.batch": 4, "train.unlabeled_batch": 8, "network.bottleneck": 8}
+    run = selftrain.train(
+        (x[:45], y[:45]), out=tmp_path / "run", test=(x[45:], y[45:]), labels_per_class=4, quiet=True, settings=small
+    )
+    results: Mapping[str, Any] = RunLayout(run.folder).read_results()
+    for name, record in (("prior", PoolPrior), ("screening", JunkScreening), ("guard", GuardRecord)):
+        assert set(results[name]) == set(get_type_hints(record))
+    for model in ("labels_only", "self_trained"):
+        assert set(results["guard"][model]) == set(get_type_hints(Compared))
+    assert all(0 <= results["guard"][model]["accuracy"] <= 1 for model in ("labels_only", "self_trained"))
+    assert len(results["prior"]["pool"]) == len(results["prior"]["labels"]) == 3

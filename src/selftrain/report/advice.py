@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from selftrain.methods.prior import NEAR
 from selftrain.report.charts import percent, ratio
 from selftrain.report.reference import baseline_of
 from selftrain.report.run_data import RunData
@@ -19,6 +20,10 @@ from selftrain.text import plural
 LOST = 0.05
 """a class is harmed by self-training if its accuracy falls by more than this"""
 LOST_MUCH = 0.15
+MUCH_JUNK = 0.2
+"""share of images of no class from which they deserve a look"""
+FEW_LABELS = 1.5
+"""a class has few labels if its share of the pile is so many times its share of the labels"""
 SAME_REMEDY = "The remedy is the same as above."
 
 
@@ -131,6 +136,45 @@ def _harmed(run: RunData, others: Sequence[RunData]) -> Iterator[Advice]:
         )
 
 
+def _fell_back(run: RunData, _: Sequence[RunData]) -> Iterator[Advice]:
+    if run.guard is not None and run.fell_back:
+        start = ", first those under “likely mistakes”" if run.has_pool_predictions else ""
+        yield Advice(
+            3,
+            "Self-training was not trusted",
+            "The final model is the one that was trained on the labels alone. The self-trained model is doubtful: "
+            f"{run.guard['reason']}. Label some more images{start}, and check that the unlabeled images show your "
+            "classes and that no label is wrong. Then train again.",
+        )
+
+
+def _much_junk(run: RunData, _: Sequence[RunData]) -> Iterator[Advice]:
+    screening = run.results.get("screening")
+    if screening is not None and screening["share"] > MUCH_JUNK:
+        yield Advice(
+            2,
+            "Many images look like none of the classes",
+            f"These are about {100 * screening['share']:.0f}% of the unlabeled images, and training used them rarely "
+            "or never. Look at them: see “images that look like none of the classes”. If they do belong to a class, "
+            "label some of them; otherwise you can leave them out.",
+        )
+
+
+def _other_mix(run: RunData, _: Sequence[RunData]) -> Iterator[Advice]:
+    prior = run.pool_prior
+    if prior is None or prior["source"] != "auto" or prior["distance"] < NEAR:
+        return
+    pairs = zip(prior["pool"], prior["labels"], run.classes, strict=True)
+    rare = sorted(((b - a, name) for a, b, name in pairs if a >= FEW_LABELS * b and a > 1 / len(run.classes)))[:3]
+    text = "This is normal, and nothing is wrong: the mix of the labels is not taken for the truth."
+    if rare:
+        text += (
+            f" A few more labels of {quoted([name for _, name in rare])} will probably help, because your pile seems "
+            "to hold more of these than your labels suggest."
+        )
+    yield Advice(1, "Your pile has another mix of classes than your labels", text)
+
+
 def _falling_quality(run: RunData, _: Sequence[RunData]) -> Iterator[Advice]:
     """Look at the second half only: earlier, quality falls because more and harder images come in."""
     curve = [value for _, value in run.curve("pseudo_label_quality")]
@@ -238,6 +282,6 @@ def _no_test_set(run: RunData, _: Sequence[RunData]) -> Iterator[Advice]:
 
 
 RULES = (
-    _unfinished, _vanishing, _harmed, _falling_quality, _few_pseudo_labels, _wrong_pseudo_labels, _still_changing,
-    _miscalibrated, _heads_disagree, _few_labels, _no_test_set,
+    _unfinished, _fell_back, _vanishing, _harmed, _much_junk, _other_mix, _falling_quality, _few_pseudo_labels,
+    _wrong_pseudo_labels, _still_changing, _miscalibrated, _heads_disagree, _few_labels, _no_test_set,
 )  # fmt: skip

@@ -1,6 +1,7 @@
 """What a run is compared with: the same labels, learned without pseudo labels.
 
-Knows nothing of how a reference is trained; it is read from the run's folder, or is another run on the page.
+Knows nothing of how a reference is trained; it is read from the run's folder, or is another run on the page. The model
+that the guard compares with is such a reference.
 """
 
 from __future__ import annotations
@@ -27,10 +28,22 @@ def baseline_of(run: RunData, others: Sequence[RunData]) -> Baseline | None:
         per_class = run.reference["labels_only"].get("per_class")
         if isinstance(per_class, list) and len(per_class) == len(run.classes):
             return Baseline(per_class, "labels only")
+    if run.guard is not None and not run.fell_back:
+        measured = run.guard["labels_only"]["per_class"]
+        if measured is not None and len(measured) == len(run.classes):
+            return Baseline(measured, "labels only")
     for other in others:
         if other.per_class is not None and _fits(other, run):
             return Baseline(other.per_class, f"the run “{other.name}”")
     return None
+
+
+def accuracy_of_labels_only(run: RunData) -> float | None:
+    """Return the accuracy of the same labels without pseudo labels, from the guard or from the run's own reference."""
+    if run.guard is not None:
+        return run.guard["labels_only"]["accuracy"]
+    found = (run.reference or {}).get("labels_only")
+    return found.get("accuracy") if isinstance(found, Mapping) else None
 
 
 def _fits(other: RunData, run: RunData) -> bool:

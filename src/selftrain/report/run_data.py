@@ -16,7 +16,7 @@ import numpy as np
 
 from selftrain.errors import UserError
 from selftrain.methods import MethodInfo, method_info
-from selftrain.runs.layout import Arrays, MetricsRow, Reference, Results, RunLayout, SplitRecord
+from selftrain.runs.layout import Arrays, GuardRecord, MetricsRow, PoolPrior, Reference, Results, RunLayout, SplitRecord
 
 Curve = list[tuple[int, float]]
 Array = np.ndarray[Any, Any]
@@ -152,6 +152,24 @@ class RunData:
     def predicted_share(self) -> Array | None:
         """The share of each class among the predictions on the unlabeled images."""
         return _share(self._per_class("pool_predicted"))
+
+    @property
+    def pool_prior(self) -> PoolPrior | None:
+        """The class frequencies of the unlabeled pool, estimated or given; None if they are taken from the labels."""
+        found = self.results.get("prior")
+        if found is None or found["source"] == "labels" or len(found["pool"]) != len(self.classes):
+            return None
+        return found
+
+    @property
+    def guard(self) -> GuardRecord | None:
+        """The comparison with the labels alone; None in runs without a guard."""
+        return self.results.get("guard")
+
+    @property
+    def fell_back(self) -> bool:
+        """Whether the final model is the one that was trained on the labels alone, because the other was doubtful."""
+        return self.guard is not None and self.guard["choice"] == "labels_only"
 
     @property
     def has_pool_predictions(self) -> bool:

@@ -43,6 +43,17 @@ class Figure:
 
 
 @dataclass(frozen=True)
+class Comparison:
+    """A few sentences about a run, and a small table that supports them."""
+
+    kind: ClassVar[str] = "comparison"
+    title: str
+    text: str
+    table: Table
+    run: int
+
+
+@dataclass(frozen=True)
 class ConfusionMatrix:
     kind: ClassVar[str] = "matrix"
     id: str
@@ -92,7 +103,7 @@ class Folders:
     """(name of the run, its folder)"""
 
 
-Block: TypeAlias = Note | Figure | ConfusionMatrix | ClassTable | Gallery | SettingsTable | Folders
+Block: TypeAlias = Note | Figure | Comparison | ConfusionMatrix | ClassTable | Gallery | SettingsTable | Folders
 
 
 @dataclass

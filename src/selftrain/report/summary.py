@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from selftrain.report.charts import percent, ratio
 from selftrain.report.charts.formats import Format, short_duration
+from selftrain.report.reference import accuracy_of_labels_only
 from selftrain.report.run_data import RunData
 from selftrain.report.section import only
 from selftrain.text import plural
@@ -71,9 +72,13 @@ def summary(runs: Sequence[RunData]) -> list[SummaryRow]:
         return SummaryRow(measure, meaning, ["–" if value is None else form(float(value)) for value in values])
 
     crossed = [_cross_validated(run) for run in runs]
+    alone = [accuracy_of_labels_only(run) for run in runs]
     vanishing = [str(len(run.vanishing_classes())) for run in runs]
     rows = [
         row("Accuracy", "images classified correctly", "accuracy", percent),
+        SummaryRow(
+            "Labels alone", "accuracy without unlabeled images", ["–" if v is None else percent(v) for v in alone]
+        ),
         row("Mean over classes", "every class counts the same", "mean_per_class", percent),
         row("Weakest fifth of classes", "mean accuracy of the weakest classes", "worst20_percent", percent),
         row("Imbalance ratio", "most against least predicted class", "imbalance_ratio", ratio),

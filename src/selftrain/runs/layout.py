@@ -77,6 +77,56 @@ class CrossValidated(TypedDict):
     per_class: PerClass
 
 
+class PoolPrior(TypedDict):
+    """Class frequencies of the labels and of the unlabeled pool."""
+
+    source: str
+    """``data.prior``: ``auto`` if they are estimated"""
+    labels: list[float]
+    pool: list[float]
+    distance: float
+    """total variation between both, 0 to 1"""
+    agreement: float
+    """share of the pool on which the two models of the estimate agree"""
+    error: float | None
+    """total variation between the estimate and the true frequencies"""
+
+
+class JunkScreening(TypedDict):
+    """The search for unlabeled images of no class."""
+
+    share: float
+    """estimated share of such images; 0 if there are too few to be sure"""
+    drawn: float
+    """mean weight with which unlabeled images are drawn: 1 if all are drawn alike"""
+    auroc: float | None
+    """how well it tells images that are known to be of no class from the others"""
+
+
+class Compared(TypedDict):
+    """Measures of one of the models that the guard compares."""
+
+    accuracy: float | None
+    mean_per_class: float | None
+    worst20_percent: float | None
+    per_class: PerClass | None
+
+
+class GuardRecord(TypedDict):
+    """The verdict of the guard, its evidence, and the measures of both models."""
+
+    choice: Literal["blend", "labels_only"]
+    reason: str
+    disagreement: float
+    limit: float
+    growth: float
+    grown: str | None
+    fold_accuracy: float | None
+    labels: int
+    labels_only: Compared
+    self_trained: Compared
+
+
 class Results(Measures, total=False):
     """``results.json``, written when a run is finished."""
 
@@ -114,6 +164,9 @@ class Results(Measures, total=False):
     """classes that the final model never predicts"""
     labeled_prior: list[int]
     cross_validated: CrossValidated | None
+    prior: PoolPrior | None
+    screening: JunkScreening | None
+    guard: GuardRecord | None
 
 
 MEASURES = tuple(Measures.__annotations__)

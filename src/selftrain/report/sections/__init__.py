@@ -15,6 +15,7 @@ from selftrain.report.sections.calibration import calibration
 from selftrain.report.sections.classes import classes
 from selftrain.report.sections.confusion import confusion
 from selftrain.report.sections.gallery import examples
+from selftrain.report.sections.guard import guard
 from selftrain.report.sections.pseudo_labels import pseudo_labels
 from selftrain.report.sections.settings import settings
 from selftrain.report.sections.training import training
@@ -22,6 +23,7 @@ from selftrain.report.sections.unlabeled import unlabeled
 from selftrain.report.sections.worst_case import worst_case
 
 SECTIONS: tuple[Callable[[Sequence[RunData]], Section], ...] = (
+    guard,
     classes,
     bias,
     training,

@@ -24,7 +24,7 @@ def bias(runs: Sequence[RunData]) -> Section:
         section.text = (data_bias if any(_data_bias(run)[0] for run in runs) else "") + (
             "Training bias is the error that pseudo labels add or remove. Bars show error, so lower is better."
         )
-    elif any(run.per_class for run in runs) and not all(run.labels_only for run in runs):
+    elif any(run.per_class for run in runs) and not all(run.labels_only or run.fell_back for run in runs):
         section.note(
             "Errors caused by few labels cannot be separated from errors caused by self-training without a reference. "
             "Run “selftrain report --reference” to train one on the same labels."

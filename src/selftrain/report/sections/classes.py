@@ -35,6 +35,8 @@ def classes(runs: Sequence[RunData]) -> Section:
     elif findings:
         section.title = "Which classes gain from self-training, and which fall behind"
         section.text = " ".join(findings)
+    elif section.blocks and all(run.fell_back for run in runs):
+        section.note("The final model is the one that was trained on the labels alone, so there is no change to show.")
     elif section.blocks:
         section.note(
             "There is no labels-only accuracy to compare with. Run “selftrain report --reference”, or add a run of the "
