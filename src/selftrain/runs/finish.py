@@ -28,7 +28,7 @@ from selftrain.runs.image_outputs import evaluated_outputs, never_predicted, poo
 from selftrain.runs.layout import MEASURES, Arrays, Results, RunLayout
 from selftrain.runs.model import save_model, save_novelty
 from selftrain.runs.pile_results import in_words, pile_results
-from selftrain.runs.survey import SPREAD
+from selftrain.runs.survey import PILE, SPREAD, Pile
 from selftrain.runs.training import Training
 from selftrain.version import __version__
 
