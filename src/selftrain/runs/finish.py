@@ -24,7 +24,7 @@ from selftrain.nn.layers import Classifier, Committee
 from selftrain.runs.dead_classes import alarm
 from selftrain.runs.environment import device_name, environment
 from selftrain.runs.guard import Verdict, judge
-from selftrain.runs.image_outputs import evaluated_outputs, never_predicted, pool_counts, pool_outputs
+from selftrain.runs.image_outputs import evaluated_outputs, never_predicted, pool_counts, pool_outputs, sampled
 from selftrain.runs.layout import MEASURES, Arrays, Results, RunLayout
 from selftrain.runs.model import save_model, save_novelty
 from selftrain.runs.pile_results import in_words, pile_results
@@ -64,6 +64,9 @@ def _outputs(training: Training, model: nn.Module) -> tuple[Arrays, dict[str, An
         arrays, counts = pool_outputs(
             model, training.net, training.inputs, corpus, training.problem.split, batch, device
         )
+        if arrays and PILE in training.net.parts and training.settings.data.screen:
+            weight = training.net.part(PILE, Pile).weight.cpu().numpy()
+            arrays["pool_novelty"] = (1 - weight[sampled(len(weight))]).astype(np.float16)
         counts |= {"confusion": None, **pool_counts(corpus, training.problem.split)}
         if evaluated.images is not None:
             said = answers(model, training.evaluated_batches(), device)
