@@ -66,6 +66,7 @@ FROM_FEATURES: dict[str, tuple[Any, Mapping[str, Any]]] = {
     "data.feature_noise": (1.0, {}),
     "data.feature_dropout": (0.5, {}),
     "data.feature_mixup": (0.9, {}),
+    "data.prior": ("uniform", {"method": "dst(fixmatch(tau=0.0))", "data.imbalance": 5}),
     "network.unit_features": (False, {}),
     "optim.lr": (0.02, {}),
     "optim.momentum": (0.5, {}),
@@ -78,6 +79,7 @@ FROM_FEATURES: dict[str, tuple[Any, Mapping[str, Any]]] = {
     "optim.clip": (0.001, {}),
     "optim.ema": (0.5, {}),
     "optim.ema_buffers": ("averaged", EMA),
+    "train.guard": ("none", {}),
     "train.steps": (4, {}),
     "train.batch": (8, {}),
     "train.unlabeled_batch": (12, {}),
@@ -100,6 +102,7 @@ FROM_STORED_VIEWS: dict[str, tuple[Any, Mapping[str, Any]]] = {
 # Not seen in a short run on one CPU, and why.
 UNSEEN = {
     "regime": "the three kinds of runs are different regimes",
+    "data.screen": "only where there is junk: tests/runs/test_survey.py",
     "network.weights": "tests/nn/test_backbones.py",
     "network.sync_bn": "several devices",
     "train.compile": "rounding; a minute to compile",
