@@ -19,8 +19,10 @@ from benchmarks.ratios import CLOCK, HEADING, Row
 from selftrain.engine.allocator import keep_freed_memory
 
 # Fast ones first. A group is a module of this folder with a function rows().
-GROUPS = ("start", "parts", "augment", "frozen", "observers", "features", "inputs", "engine", "memory", "ranks")
-SLOW = ("memory", "ranks", "features")  # not with --quick
+GROUPS = (
+    "start", "parts", "augment", "frozen", "observers", "features", "guard", "inputs", "engine", "memory", "ranks",
+)  # fmt: skip
+SLOW = ("memory", "ranks", "features", "guard")  # not with --quick
 
 
 def main() -> None:

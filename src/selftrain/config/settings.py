@@ -79,7 +79,8 @@ class DataSettings:
     clean_crop: Annotated[float, Between(0.1, 1)] = UNSET
     """resized: share of the shorter side that the central crop keeps in evaluation and prediction"""
     flip: bool | None = None
-    """mirror images at random; unset: as the dataset says, true for folders"""
+    """mirror images at random; unset: as the dataset says; for your own images decided from the names of the classes
+    and, frozen, from the labeled images"""
     randaugment_n: Annotated[int, Between(0, 100)] = UNSET
     """strong views: operations per image"""
     randaugment_m: Annotated[float, Between(0, 30)] = UNSET

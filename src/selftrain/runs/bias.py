@@ -160,6 +160,8 @@ def _read_origin(run: RunLayout, reporter: Reporter | None, data: Any = None, te
     given = run.read_settings()
     settings, _ = resolve({**given, "method": "supervised"})
     corpus = read_corpus(settings, data, test, reporter)
+    if given.get("data.flip") is None:  # decided by the dataset, or before there was a decision
+        given["data.flip"] = corpus.flip
     return _Origin(run, given, corpus, load_split(run.split, corpus), reporter)
 
 

@@ -77,7 +77,7 @@ class Extractor:
             "clean_detail": CLEAN_DETAIL,
         }
         data = self.data
-        if set(names) != {"clean"}:
+        if not set(names) <= {"clean", "mirrored"}:
             about |= {"augmentation": {name: getattr(data, name) for name in AUGMENTATION} | {"flip": flip}}
         else:
             data = DataSettings(crop="pad", randaugment_n=0, cutout=0.0)  # nothing random: the same for every run

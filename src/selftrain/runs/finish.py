@@ -13,8 +13,10 @@ import numpy as np
 import torch
 from torch import nn
 
+from selftrain.config.resolve import with_values
 from selftrain.config.settings import settings_hash
 from selftrain.console import Reporter
+from selftrain.data.features.rows import FeatureRows
 from selftrain.engine.evaluate import answers
 from selftrain.engine.loop import Loop
 from selftrain.engine.sharding import make_whole
@@ -27,6 +29,7 @@ from selftrain.runs.guard import Verdict, judge
 from selftrain.runs.image_outputs import evaluated_outputs, never_predicted, pool_counts, pool_outputs, sampled
 from selftrain.runs.layout import MEASURES, Arrays, Results, RunLayout
 from selftrain.runs.model import save_model, save_novelty
+from selftrain.runs.network_inputs import flips
 from selftrain.runs.pile_results import in_words, pile_results
 from selftrain.runs.survey import PILE, SPREAD, Pile
 from selftrain.runs.training import Training
@@ -81,7 +84,8 @@ def _save_model(training: Training, model: nn.Module, verdict: Verdict | None, l
     if not isinstance(own, Classifier) or isinstance(own.h, Committee):
         card = replace(card, predictor=spell_method(training.method))
     if verdict is not None and verdict.choice == "blend":
-        card = replace(card, neighbours=spell_method(SPREAD))
+        assert isinstance(model, Committee)
+        card = replace(card, neighbours=spell_method(SPREAD), reference=len(model.heads) > 2)
     about = {"method": training.name, "regime": settings.regime}
     whole, keep = training.inputs.whole(model), settings.network.save_backbone
     screened = settings.data.screen and PILE in training.net.parts
@@ -111,6 +115,7 @@ def _results(training: Training, loop: Loop, measures: Mapping[str, Any]) -> dic
         "regime": settings.regime,
         "backbone": settings.network.backbone,
         "size": training.inputs.card.preprocessing.size,
+        "flip": _flip(training),
         "labels_per_class": settings.data.labels_per_class,
         "labeled": len(problem.split.labeled),
         "unlabeled": len(problem.split.unlabeled),
@@ -118,7 +123,20 @@ def _results(training: Training, loop: Loop, measures: Mapping[str, Any]) -> dic
         "classes": list(problem.corpus.classes),
         "selftrain": __version__,
         "torch": torch.__version__,
-        "settings_hash": settings_hash(settings),
+        "settings_hash": _settings_hash(training),
         "environment": {**environment(), "device": device_name(training.fabric.device.type)},
     }
     return dict(results)
+
+
+def _flip(training: Training) -> bool | None:
+    corpus = training.problem.corpus
+    return None if isinstance(corpus.images, FeatureRows) else flips(training.settings, corpus)
+
+
+def _settings_hash(training: Training) -> str:
+    """Return the hash of the settings; mirroring as the data's default says is the same as an unset ``data.flip``."""
+    settings, default = training.settings, training.problem.corpus.flip
+    if settings.data.flip == default:
+        settings = with_values(settings, {"data.flip": None})
+    return settings_hash(settings)

@@ -39,6 +39,7 @@ from selftrain.nn.collectives import from_first
 from selftrain.nn.network import Network, Task
 from selftrain.runs.dead_classes import alarm, new_alarms
 from selftrain.runs.finish import finish
+from selftrain.runs.flip import settle_flip
 from selftrain.runs.folder import free_folder, locked
 from selftrain.runs.layout import RunLayout
 from selftrain.runs.network_inputs import Inputs, prepare_inputs
@@ -66,8 +67,9 @@ def fit(
     settings = _fit_to_images(settings, problem.corpus)
     _check(settings, method, problem, fabric)
     evaluated = evaluated_images(settings, problem.corpus, problem.split)
+    settings, extractor = settle_flip(settings, problem, fabric, reporter, resumed=resume)
     with fabric.rank_zero_first(local=True):  # one rank extracts features, the others read them
-        inputs = prepare_inputs(settings, problem.corpus, fabric.device, reporter)
+        inputs = prepare_inputs(settings, problem.corpus, fabric.device, reporter, extractor)
         if evaluated.on == "test" and evaluated.images is not None:
             inputs.extract(evaluated.images)
     net = _network(settings, method, problem, inputs, fabric)

@@ -23,6 +23,8 @@ from selftrain.runs.training import Training
 
 GROWTH, ENOUGH = 5.0, 10
 """a class raises an alarm if it is predicted so many times as often as by the labels alone, and at least so often"""
+SMALL = 10
+"""unlabeled images per label below which a pool says little, and the labels alone get a vote in the blend"""
 FLOOR = 0.05
 """disagreement on the surest half of the pool that never raises an alarm"""
 Z = 1.645  # one-sided 95%
@@ -79,8 +81,9 @@ def judge(training: Training, trained: nn.Module) -> Verdict | None:
     if not guards(training.settings, training.method):
         return None
     pile = training.net.part(PILE, Pile)
-    blend = Committee(trained, pile.neighbours)
     split = training.problem.split
+    small = float(pile.weight.sum()) < SMALL * len(split.labeled)
+    blend = Committee(trained, pile.neighbours, *([pile.reference] if small else []))
     rows = sampled(len(split.unlabeled))
     inputs = training.inputs.clean_pool(split.unlabeled[rows], training.settings.train.eval_batch)
     weight = pile.weight[torch.from_numpy(rows).to(pile.weight.device)]
@@ -93,7 +96,10 @@ def judge(training: Training, trained: nn.Module) -> Verdict | None:
     evidence = weigh(sure, ours, training.clean(split.labeled), split.labels, training.problem.corpus.classes)
     if evidence.alarm:
         return Verdict("labels_only", evidence.alarm, evidence, pile.reference)
-    return Verdict("blend", "nothing speaks against it", evidence, blend)
+    why = "nothing speaks against it" + (
+        ", but few unlabeled images do for it: the labels alone vote too" if small else ""
+    )
+    return Verdict("blend", why, evidence, blend)
 
 
 def weigh(sup: Tensor, ours: Tensor, x: Tensor, y: np.ndarray, classes: tuple[str, ...]) -> Evidence:

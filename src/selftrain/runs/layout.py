@@ -92,6 +92,8 @@ class Results(Measures, total=False):
     regime: str
     backbone: str
     size: int
+    flip: bool | None
+    """whether images were mirrored at random; None for features"""
     labels_per_class: int | None
     labeled: int
     unlabeled: int

@@ -5,6 +5,7 @@ Knows nothing of training. The files are all that prediction needs, and hold no 
 
 from __future__ import annotations
 
+import copy
 import hashlib
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -29,7 +30,7 @@ from selftrain.version import __version__
 FORMAT = 1
 WITHOUT_NOVELTY = "If you delete it, the model predicts without novelty."
 BACKBONE = "encoder.backbone."  # prefix of a frozen backbone's weights
-OPTIONAL = ("neighbours",)  # fields that older models lack
+OPTIONAL = ("neighbours", "reference")  # fields that older models lack
 
 
 @dataclass(frozen=True)
@@ -56,6 +57,8 @@ class ModelCard:
     """the method that rebuilds the predictor, if it is more than one network with one head"""
     neighbours: str = ""
     """the method that rebuilds the second model of a blend, if there is one"""
+    reference: bool = False
+    """whether a model that was trained on the labels alone is the third model of the blend"""
 
 
 def make_card(
@@ -208,7 +211,8 @@ def _empty_predictor(card: ModelCard, backbone: nn.Module, shape: tuple[int, ...
         second = make_method(card.neighbours, "frozen")
         assert isinstance(second, FittedMethod)
         own = _empty_predictor(replace(card, neighbours=""), backbone, shape)
-        return Committee(own, second.empty_predictor())
+        third = [make_classifier(card, copy.deepcopy(backbone))] if card.reference else []
+        return Committee(own, second.empty_predictor(), *third)
     classifier = make_classifier(card, backbone)
     if not card.predictor:
         return classifier

@@ -61,16 +61,19 @@ class Inputs(Protocol):
         """Return a trained classifier as it is saved and used on new data."""
 
 
-def prepare_inputs(settings: Settings, corpus: Corpus, device: torch.device, reporter: Reporter) -> Inputs:
+def prepare_inputs(
+    settings: Settings, corpus: Corpus, device: torch.device, reporter: Reporter, extractor: Extractor | None = None
+) -> Inputs:
     """Build the classifier and prepare its inputs; with a frozen backbone, extract the features of every image."""
     if isinstance(corpus.images, FeatureRows):
         return _feature_array_inputs(settings, corpus, corpus.images)
     if settings.regime == "frozen":
-        return _frozen_inputs(settings, corpus, device, reporter)
+        return _frozen_inputs(settings, corpus, extractor or make_extractor(settings, corpus, device, reporter))
     return _pixel_inputs(settings, corpus)
 
 
-def _flip(settings: Settings, corpus: Corpus) -> bool:
+def flips(settings: Settings, corpus: Corpus) -> bool:
+    """Return whether images are mirrored at random."""
     return corpus.flip if settings.data.flip is None else settings.data.flip
 
 
@@ -94,7 +97,7 @@ class PixelInputs:
     _kept: dict[tuple[int, int, int], list[Tensor]] = field(default_factory=dict)
 
     def views(self, rows: Rows) -> ImageViews:
-        settings, flip = self.settings, _flip(self.settings, self.corpus)
+        settings, flip = self.settings, flips(self.settings, self.corpus)
         size = len(rows) * self.card.channels * self.card.preprocessing.size**2
         seen_again = settings.train.steps * settings.train.unlabeled_batch >= len(rows)
         keep = size <= LARGEST_KEPT_POOL and seen_again  # otherwise files are read when their batch comes
@@ -174,7 +177,8 @@ class FrozenInputs:
         return OnFeatures(self.extractor.encoder, trained)
 
 
-def _frozen_inputs(settings: Settings, corpus: Corpus, device: torch.device, reporter: Reporter) -> FrozenInputs:
+def make_extractor(settings: Settings, corpus: Corpus, device: torch.device, reporter: Reporter) -> Extractor:
+    """Return the frozen backbone of a run."""
     network, data = settings.network, settings.data
     _check_bottleneck(network.bottleneck)
     backbone = build_backbone(network.backbone, weights=network.weights, size=data.size, channels=3)
@@ -188,12 +192,15 @@ def _frozen_inputs(settings: Settings, corpus: Corpus, device: torch.device, rep
     card = make_card(
         network, backbone, corpus.classes, side, _clean_crop(data), frozen=True, weights=weights_hash(backbone)
     )
-    extractor = Extractor(make_encoder(card, backbone), card, data, device, reporter)
-    names = view_names(data.weak_views, data.strong_views)
-    features = extractor.features(corpus.images, names, flip=_flip(settings, corpus))
+    return Extractor(make_encoder(card, backbone), card, data, device, reporter)
+
+
+def _frozen_inputs(settings: Settings, corpus: Corpus, extractor: Extractor) -> FrozenInputs:
+    names = view_names(settings.data.weak_views, settings.data.strong_views)
+    features = extractor.features(corpus.images, names, flip=flips(settings, corpus))
     torch.manual_seed(settings.seed)
-    classifier = make_classifier(card, UnitFeatures(backbone.dim, network.unit_features))
-    return FrozenInputs(card, classifier, extractor, names, features)
+    classifier = make_classifier(extractor.card, UnitFeatures(extractor.dim, settings.network.unit_features))
+    return FrozenInputs(extractor.card, classifier, extractor, names, features)
 
 
 def _warn_of_size(backbone: Backbone, side: int, reporter: Reporter) -> None:

@@ -34,6 +34,9 @@ CLEAN_DETAIL = 2
 """A large JPEG is decoded at no less than this many times the side of a clean view. The final resizing then dominates,
 and the same image from an array or a PNG file looks the same."""
 
+CENTRED = frozenset({"clean", "mirrored"})
+"""views of the centre square, without randomness"""
+
 
 class ViewMaker(Protocol):
     """Makes views of a set of samples: of images here, of features elsewhere."""
@@ -47,7 +50,7 @@ class ViewMaker(Protocol):
 
 
 class ImageViews:
-    """Views of images: crop and flip (weak), RandAugment and cutout on top (strong), centre crop (clean)."""
+    """Views of images: crop and flip (weak), RandAugment and cutout on top (strong), centre crop (clean, mirrored)."""
 
     def __init__(
         self,
@@ -80,6 +83,7 @@ class ImageViews:
             colours.append(Cutout(data.cutout))
         self.augmentations = {
             "clean": Compose(()),
+            "mirrored": Compose((RandomFlip(1.0),)),
             "weak": Compose(tuple(moves)),
             "strong": Compose((*moves, *colours)),
         }
@@ -94,11 +98,11 @@ class ImageViews:
             return {}
         drawn = {}
         for name in names:
-            crops = self.resized.draw(len(rows), rng)[mine] if self.resized and kind_of(name) != "clean" else None
+            crops = self.resized.draw(len(rows), rng)[mine] if self.resized and kind_of(name) not in CENTRED else None
             drawn[name] = (crops, self.augmentations[kind_of(name)].draw(len(rows), rng)[mine])
         rows = rows[mine]
         whole = self._clean(rows) if self.resized is None else None
-        originals = self._originals(rows, "clean" in names) if self.resized else []
+        originals = self._originals(rows, not CENTRED.isdisjoint(names)) if self.resized else []
         views = {}
         for name, (crops, params) in drawn.items():
             if whole is not None:
@@ -111,10 +115,10 @@ class ImageViews:
             views[name] = self.augmentations[kind_of(name)].apply(start, params)
         return views
 
-    def _originals(self, rows: np.ndarray, clean: bool) -> list[PIL.Image.Image]:
+    def _originals(self, rows: np.ndarray, centred: bool) -> list[PIL.Image.Image]:
         """Return images to crop, decoded no larger than the smallest crop or the clean view needs."""
         assert self.resized is not None
-        least = max(self.resized.least_side, _detail(self.clean_one) if clean else 0)
+        least = max(self.resized.least_side, _detail(self.clean_one) if centred else 0)
         return [self.images.load(int(row), self.mode, min_side=least) for row in rows]
 
     def _clean(self, rows: np.ndarray) -> Tensor:
