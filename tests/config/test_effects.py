@@ -67,6 +67,7 @@ FROM_FEATURES: dict[str, tuple[Any, Mapping[str, Any]]] = {
     "data.feature_noise": (1.0, {}),
     "data.feature_dropout": (0.5, {}),
     "data.feature_mixup": (0.9, {}),
+    "data.prior": ("uniform", {"method": "dst(fixmatch(tau=0.0))", "data.imbalance": 5}),
     "network.unit_features": (False, {}),
     "optim.lr": (0.02, {}),
     "optim.momentum": (0.5, {}),
@@ -104,6 +105,7 @@ FROM_STORED_VIEWS: dict[str, tuple[Any, Mapping[str, Any]]] = {
 # Not seen in a short run on one CPU, and why.
 UNSEEN = {
     "regime": "the three kinds of runs are different regimes",
+    "data.screen": "only where there is junk: tests/runs/test_survey.py",
     "network.weights": "tests/nn/test_backbones.py",
     "network.sync_bn": "several devices",
     "train.compile": "rounding; a minute to compile",

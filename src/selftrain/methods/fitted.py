@@ -93,14 +93,18 @@ class SoftNeighbours(FittedPredictor):
 
     def logits(self, x: Tensor) -> Tensor:
         cos = project(x, self.basis) @ self.known.T
-        cos = torch.where(cos > 1 - 1e-5, cos + 10, cos)  # the image itself outweighs all others
         k = min(self.k or len(self.known), len(self.known))
         if k == len(self.known):
-            p = torch.softmax(cos / self.T, dim=1) @ self.answers
+            p = torch.softmax(_outweighing(cos) / self.T, dim=1) @ self.answers
         else:
             cos, rows = cos.topk(k, dim=1)
-            p = torch.einsum("bk,bkc->bc", torch.softmax(cos / self.T, dim=1), self.answers[rows])
+            p = torch.einsum("bk,bkc->bc", torch.softmax(_outweighing(cos) / self.T, dim=1), self.answers[rows])
         return p.clamp(min=1e-12).log()
+
+
+def _outweighing(cos: Tensor) -> Tensor:
+    """Return similarities in which an image outweighs all others in its own answer."""
+    return torch.where(cos > 1 - 1e-5, cos + 10, cos)
 
 
 def principal_directions(x: Tensor, count: int) -> Tensor:

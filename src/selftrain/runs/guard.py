@@ -12,9 +12,10 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
-from selftrain.methods.folds import out_of_fold
 from selftrain.methods.functional import probabilities
+from selftrain.methods.prototypes import left_out_probabilities
 from selftrain.nn.contexts import evaluating
 from selftrain.nn.layers import Committee
 from selftrain.runs.image_outputs import sampled
@@ -39,15 +40,15 @@ class Evidence:
     disagreement: float
     """share of the surest half of the pool that the two classify differently"""
     limit: float
-    """upper 95% limit of the error of labels alone on images of which it is as sure, from folds over the labels"""
+    """upper 95% limit of the error on images of which the labels are as sure, from labels that are left out in turn"""
     growth: float
     """largest factor by which a class is predicted more often than by the labels alone"""
     grown: str | None
     """that class"""
     fold_accuracy: float | None
-    """accuracy of logistic regression on held-out folds of the labels: about that of the labels alone, or below"""
+    """accuracy of class means on labels that are left out in turn: about that of the labels alone, or below"""
     labels: int
-    """number of labels that were held out in turn"""
+    """number of labels that were left out in turn"""
 
     @property
     def alarm(self) -> str:
@@ -111,7 +112,7 @@ def weigh(sup: Tensor, ours: Tensor, x: Tensor, y: np.ndarray, classes: tuple[st
     K = len(classes)
     before, now = (torch.bincount(c, minlength=K) for c in (by_labels, predicted))
     growth = torch.where(now >= ENOUGH, now / before.clamp(min=1), 0.0)
-    errors, held_out, accuracy = _fold_errors(x.double().numpy(), y, K)
+    errors, held_out, accuracy = _left_out_errors(x, torch.from_numpy(y), K)
     return Evidence(
         disagreement=disagreement,
         limit=upper_limit(errors, held_out // 2),
@@ -122,16 +123,16 @@ def weigh(sup: Tensor, ours: Tensor, x: Tensor, y: np.ndarray, classes: tuple[st
     )
 
 
-def _fold_errors(x: np.ndarray, y: np.ndarray, classes: int) -> tuple[int, int, float | None]:
-    """Return errors on the surest half of held-out labels, the number of held-out labels, and their accuracy."""
-    unit = x / np.maximum(np.linalg.norm(x, axis=1, keepdims=True), 1e-12)
-    if np.bincount(y).max() < 2:
+def _left_out_errors(x: Tensor, y: Tensor, classes: int) -> tuple[int, int, float | None]:
+    """Return errors on the surest half of left-out labels, the number of left-out labels, and their accuracy."""
+    known = torch.bincount(y, minlength=classes)[y] > 1
+    unit = F.normalize(x.float(), dim=1)
+    p = left_out_probabilities(F.normalize(unit - unit.mean(dim=0), dim=1), y, classes)[known]
+    if not len(p):
         return 0, 0, None
-    p, fold = out_of_fold(unit - unit.mean(axis=0), y, classes)
-    p, y = p[fold >= 0], y[fold >= 0]
-    wrong = p.argmax(axis=1) != y
-    half = np.argsort(-p.max(axis=1), kind="stable")[: len(y) // 2]
-    return int(wrong[half].sum()), len(y), float(1 - wrong.mean())
+    wrong = p.argmax(dim=1) != y[known]
+    half = p.amax(dim=1).argsort(descending=True, stable=True)[: len(p) // 2]
+    return int(wrong[half].sum()), len(p), float(1 - wrong.float().mean())
 
 
 def upper_limit(errors: int, n: int) -> float:

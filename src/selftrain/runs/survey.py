@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import csv
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -117,14 +118,21 @@ def _given_prior(text: str, classes: Sequence[str]) -> Tensor | None:
                 raise UserError(
                     f"data.prior={text}, row {number}: there is no class {name!r}.{nearest(str(name), classes)}"
                 )
-            try:
-                shares[name] = float(str(share))
-            except ValueError:
-                raise UserError(f"data.prior={text}, row {number}: the share {share!r} is not a number.") from None
+            shares[name] = _share(str(share), f"data.prior={text}, row {number}")
     values = torch.tensor([shares[name] for name in classes])
-    if not (values >= 0).all() or not torch.isfinite(values).all() or not values.sum() > 0:
-        raise UserError(f"data.prior={text}: shares must be 0 or more, and not all 0.")
+    if not values.sum() > 0:
+        raise UserError(f"data.prior={text}: the shares of all classes are 0.")
     return values / values.sum()
+
+
+def _share(text: str, where: str) -> float:
+    try:
+        share = float(text)
+    except ValueError:
+        raise UserError(f"{where}: the share {text!r} is not a number.") from None
+    if not 0 <= share < math.inf:
+        raise UserError(f"{where}: the share {text!r} must be a number of at least 0.")
+    return share
 
 
 def survey(training: Training, reporter: Reporter) -> None:
@@ -146,8 +154,11 @@ def survey(training: Training, reporter: Reporter) -> None:
         SPREAD.fit_predictor(pile.neighbours, x, y, pool[members], net.task.classes)
         bar.reach(2)
         with evaluating(pile):
-            p, q = (torch.cat([probabilities(model(part)) for part in torch.split(pool, 4096)])
-                    for model in (pile.reference, pile.neighbours))  # fmt: skip
+            p = torch.cat([probabilities(pile.reference(part)) for part in torch.split(pool, 4096)])
+            q = torch.zeros_like(p)
+            q[members] = pile.neighbours.get_buffer("answers")[len(x) :]  # the graph holds these images themselves
+            if not members.all():
+                q[~members] = probabilities(pile.neighbours(pool[~members]))
         shares, agreement = estimate_shares(p, q, weight, prior.labels)
         pile.agreement.fill_(agreement)
         if settings.data.prior == "auto":
@@ -160,7 +171,8 @@ def _train_reference(training: Training, pile: Pile, reporter: Reporter) -> None
     """Train the same network on the labels alone, as ``method="supervised"`` does with the same settings."""
     settings = with_values(training.settings, {"train.eval_every": NEVER, "train.checkpoint_every": NEVER})
     base: Any = getattr(training.method, "base", training.method)
-    method = Supervised(w_strong=getattr(base, "w_strong", 0.0), adjust=getattr(base, "adjust", 0.0))
+    defaults = Supervised.regime_defaults(settings.regime, {})
+    method = Supervised(**{name: getattr(base, name, value) for name, value in defaults.items()})
     net = Network(pile.reference.requires_grad_(True), training.net.task, bn_apart=training.net.bn_apart)
     net.parts[PRIOR] = training.net.parts[PRIOR]
     stream = training.stream(method)
@@ -178,6 +190,7 @@ def _train_reference(training: Training, pile: Pile, reporter: Reporter) -> None
         )
         loop.prepare()
         loop.run(batches(stream, 0, steps))
+    pile.reference.load_state_dict(loop.predictor.state_dict())  # the average, if there is one
     pile.reference.requires_grad_(False)
 
 
