@@ -80,7 +80,6 @@ FROM_FEATURES: dict[str, tuple[Any, Mapping[str, Any]]] = {
     "optim.clip": (0.001, {}),
     "optim.ema": (0.5, {}),
     "optim.ema_buffers": ("averaged", EMA),
-    "data.prior": ("labels", {"method": "dst(fixmatch(tau=0.0))", "data.label_imbalance": 4}),
     "train.guard": ("none", {}),
     "train.steps": (4, {}),
     "train.batch": (8, {}),
