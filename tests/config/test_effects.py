@@ -104,7 +104,6 @@ FROM_STORED_VIEWS: dict[str, tuple[Any, Mapping[str, Any]]] = {
 # Not seen in a short run on one CPU, and why.
 UNSEEN = {
     "regime": "the three kinds of runs are different regimes",
-    "data.screen": "only where there is junk: tests/runs/test_survey.py",
     "network.weights": "tests/nn/test_backbones.py",
     "network.sync_bn": "several devices",
     "train.compile": "rounding; a minute to compile",

@@ -13,6 +13,7 @@ from torch import nn
 
 import selftrain
 from selftrain.runs import finish, fit, guard
+from selftrain.runs import survey as surveying
 from selftrain.runs.guard import Verdict
 from selftrain.runs.training import Training
 from tests.runs.feature_piles import last_state, part_of, train_pile, uneven, unseen
@@ -42,7 +43,7 @@ class Kept:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.surveys = 0
-        survey = fit.survey
+        survey = surveying.survey
 
         def noted(training: Training, *more: Any) -> None:
             survey(training, *more)
