@@ -78,9 +78,9 @@ def test_a_gain_is_compared_with_chance(tmp_path: Path, choice: str, accuracy: f
 @pytest.mark.parametrize(
     ("evidence", "words"),
     [
-        ({}, "With only 40 labels, folds allow the labels-only model an error of up to 12.0%"),
+        ({}, "With only 40 labels, leaving them out in turn allows the labels-only model an error of up to 12.0%"),
         ({"limit": 0.04, "labels": 900}, "The guard sees collapses and clear losses"),
-        ({"limit": 1.0, "labels": 0, "fold_accuracy": None}, "No class has a second label to hold out"),
+        ({"limit": 1.0, "labels": 0, "left_out_accuracy": None}, "No class has a second label to hold out"),
     ],
 )
 def test_without_a_test_set_the_evidence_is_shown(tmp_path: Path, evidence: dict[str, Any], words: str) -> None:

@@ -54,8 +54,8 @@ def test_the_same_model_raises_no_alarm() -> None:
     assert evidence.growth == 1
     assert evidence.alarm == ""
     assert evidence.labels == 24
-    assert evidence.fold_accuracy is not None
-    assert evidence.fold_accuracy > 0.8
+    assert evidence.left_out_accuracy is not None
+    assert evidence.left_out_accuracy > 0.8
     assert evidence.limit == pytest.approx(upper_limit(0, 12))
 
 
@@ -112,7 +112,7 @@ def test_one_label_per_class_cannot_be_held_out() -> None:
     x, y = torch.eye(K), np.arange(K)
     classes, confidence = pool()
     evidence = weigh(sure_of(classes, confidence), sure_of((classes + 1) % K, confidence), x, y, CLASSES)
-    assert (evidence.limit, evidence.labels, evidence.fold_accuracy) == (1, 0, None)
+    assert (evidence.limit, evidence.labels, evidence.left_out_accuracy) == (1, 0, None)
     assert evidence.disagreement == 1
     assert evidence.alarm == ""
 
@@ -130,7 +130,7 @@ def test_few_labels_and_few_images() -> None:
 
 
 def test_a_disagreement_of_five_percent_never_raises_an_alarm() -> None:
-    kind = {"growth": 1.0, "grown": None, "fold_accuracy": 1.0, "labels": 10_000}
+    kind = {"growth": 1.0, "grown": None, "left_out_accuracy": 1.0, "labels": 10_000}
     assert Evidence(disagreement=0.05, limit=0.001, **kind).alarm == ""  # type: ignore[arg-type]
     assert Evidence(disagreement=0.051, limit=0.001, **kind).alarm  # type: ignore[arg-type]
 

@@ -45,7 +45,7 @@ class Evidence:
     """largest factor by which a class is predicted more often than by the labels alone"""
     grown: str | None
     """that class"""
-    fold_accuracy: float | None
+    left_out_accuracy: float | None
     """accuracy of class means on labels that are left out in turn: about that of the labels alone, or below"""
     labels: int
     """number of labels that were left out in turn"""
@@ -118,7 +118,7 @@ def weigh(sup: Tensor, ours: Tensor, x: Tensor, y: np.ndarray, classes: tuple[st
         limit=upper_limit(errors, held_out // 2),
         growth=float(growth.max()),
         grown=classes[int(growth.argmax())] if float(growth.max()) > 0 else None,
-        fold_accuracy=accuracy,
+        left_out_accuracy=accuracy,
         labels=held_out,
     )
 

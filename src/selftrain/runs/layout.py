@@ -121,7 +121,7 @@ class GuardRecord(TypedDict):
     limit: float
     growth: float
     grown: str | None
-    fold_accuracy: float | None
+    left_out_accuracy: float | None
     labels: int
     labels_only: Compared
     self_trained: Compared

@@ -18,7 +18,7 @@ from selftrain.runs.layout import GuardRecord
 
 MEASURES = (("accuracy", "accuracy"), ("mean_per_class", "mean over classes"), ("worst20_percent", "weakest fifth"))
 LOOSE = 0.1
-"""a limit from folds above this shows nothing but collapses"""
+"""a limit from left-out labels above this shows nothing but collapses"""
 Z = 1.96  # two-sided 95%
 
 
@@ -83,7 +83,7 @@ def _unmeasured(found: GuardRecord) -> str:
         return f"{text} No class has a second label to hold out, so the guard sees only classes that grow too much."
     if found["limit"] > LOOSE:
         return (
-            f"{text} With only {found['labels']:,} labels, folds allow the labels-only model an error of up to "
+            f"{text} With only {found['labels']:,} labels, leaving them out in turn allows the labels-only model an error of up to "
             f"{percent(found['limit'])} on the images where it is surest: the guard sees collapses, not small losses."
         )
     return f"{text} The guard sees collapses and clear losses on images that the labels-only model is sure about."
@@ -105,7 +105,7 @@ def _evidence(found: GuardRecord) -> Table:
     if found["grown"] is not None:
         grown = f"largest growth of a class: “{found['grown']}”"
         rows.append([grown, f"{ratio(found['growth'])} times", f"{ratio(GROWTH)} times"])
-    if found["fold_accuracy"] is not None:
+    if found["left_out_accuracy"] is not None:
         estimate = f"accuracy on {found['labels']:,} labels, held out in turn: a rough estimate for the labels alone"
-        rows.append([estimate, percent(found["fold_accuracy"]), "–"])
+        rows.append([estimate, percent(found["left_out_accuracy"]), "–"])
     return Table(["evidence", "value", "alarm above"], rows)
