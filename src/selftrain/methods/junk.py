@@ -7,6 +7,7 @@ less similar than almost all labeled ones, and whose neighbours are so as well, 
 
 from __future__ import annotations
 
+import math
 import warnings
 from dataclasses import dataclass
 from typing import Any
@@ -23,6 +24,8 @@ Q = 0.05
 """share of the members of classes that may fall below the threshold"""
 NEIGHBOURS = 10
 """nearest images of the pool whose likeness counts as much as the image's own"""
+MOST_DOUBTED = 1.5
+"""images with a weight below 1, as a multiple of the estimated share of junk"""
 CHUNK = 8192
 """images that are compared with all prototypes at once"""
 MOST_FITTED = 20_000
@@ -101,8 +104,8 @@ def fit_novelty(x_labeled: Tensor, y: Tensor, x_pool: Tensor, classes: int, q: f
 
 
 @torch.no_grad()
-def screen(novelty: Novelty, x_pool: Tensor, near: Tensor | None = None, q: float = Q) -> Screening:
-    """Weigh the images of a pool by how likely each belongs to a class.
+def screen(novelty: Novelty, x_pool: Tensor, labels: int, near: Tensor | None = None, q: float = Q) -> Screening:
+    """Weigh the images of a pool by how likely each belongs to a class; ``labels`` images have set the threshold.
 
     ``near`` (n, 10) holds the rows of the nearest images of each image, found among ``novelty.prepare(x_pool)``.
     Without it, each image is judged by itself.
@@ -112,10 +115,23 @@ def screen(novelty: Novelty, x_pool: Tensor, near: Tensor | None = None, q: floa
     s, likeness = own.double().cpu().numpy(), smooth.double().cpu().numpy()
     below = s < float(novelty.threshold)
     r = float(below.mean()) if len(s) else 0.0
-    if r <= 2 * q:
+    if r <= max(2 * q, missing_members(labels, q)):
         return Screening(likeness, np.ones(len(s)), 0.0)
+    share = max(0.0, (r - q) / (1 - q))
     weight = _membership(likeness, below, s >= float(novelty.quartile), novelty)
-    return Screening(likeness, weight, max(0.0, (r - q) / (1 - q)))
+    most = np.quantile(likeness, min(1.0, MOST_DOUBTED * share))  # two groups may also be two kinds of members
+    return Screening(likeness, np.where(likeness > most, 1.0, weight), share)
+
+
+def missing_members(labels: int, q: float) -> float:
+    """Return the upper 95% limit of the share of members below a threshold that a share q of the labeled images miss.
+
+    The threshold is a quantile of few images, so more of the pool's members than q may lie below it.
+    """
+    from scipy.stats import beta
+
+    k = math.floor(q * max(labels - 1, 0)) + 1
+    return float(beta.ppf(0.95, k, max(labels - k + 1, 1)))
 
 
 def auroc(score: Array, is_junk: Array) -> float | None:

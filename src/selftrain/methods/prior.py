@@ -17,7 +17,7 @@ LARGEST_WEIGHT = 10.0
 """largest weight of a class, and the inverse of the smallest one, before they are scaled"""
 NEAR, FAR = 0.1, 0.2
 """total variation up to which a pool counts as one with the labels' frequencies, and from which as another"""
-TRUSTED = 0.6
+TRUSTED = 0.85
 """agreement of two models from which the shares that they predict are believed in full"""
 
 

@@ -204,7 +204,7 @@ def _screen(training: Training, pile: Pile, x: Tensor, y: Tensor, pool: Tensor, 
     if whole and len(pool) > 1:
         unit = novelty.prepare(pool)
         near = nearest_rows(project(unit, principal_directions(unit, SPREAD.components)), NEIGHBOURS).rows
-    found = screen(novelty, pool if whole else training.clean(split.unlabeled).to(pool.device), near)
+    found = screen(novelty, pool if whole else training.clean(split.unlabeled).to(pool.device), len(x), near)
     weight = torch.from_numpy(found.weight).to(pile.weight)
     weight[torch.from_numpy(np.isin(split.unlabeled, split.labeled)).to(weight.device)] = 1  # labeled: members
     pile.weight.copy_(weight)
