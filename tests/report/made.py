@@ -49,7 +49,8 @@ def found_in_pool(
     unknown = dict.fromkeys([*names, "per_class"])
     guard = {
         "choice": choice, "reason": "nothing speaks against it" if choice == "blend" else "it predicts 'cat' 9 times",
-        "disagreement": 0.02, "limit": 0.12, "growth": 1.4, "grown": classes[0], "left_out_accuracy": 0.31, "labels": 4 * K,
+        "disagreement": 0.02, "limit": 0.12, "growth": 1.4, "grown": classes[0], "left_out_accuracy": 0.31,
+        "labels": 4 * K,
         "labels_only": alone if truth else unknown, "self_trained": ours if truth else unknown, **evidence,
     }  # fmt: skip
     prior = {

@@ -83,8 +83,9 @@ def _unmeasured(found: GuardRecord) -> str:
         return f"{text} No class has a second label to hold out, so the guard sees only classes that grow too much."
     if found["limit"] > LOOSE:
         return (
-            f"{text} With only {found['labels']:,} labels, leaving them out in turn allows the labels-only model an error of up to "
-            f"{percent(found['limit'])} on the images where it is surest: the guard sees collapses, not small losses."
+            f"{text} With only {found['labels']:,} labels, leaving them out in turn allows the labels-only model "
+            f"an error of up to {percent(found['limit'])} on the images where it is surest: the guard sees collapses, "
+            "not small losses."
         )
     return f"{text} The guard sees collapses and clear losses on images that the labels-only model is sure about."
 
