@@ -1,4 +1,4 @@
-"""The class frequencies of the pool: how they are estimated, and what they do to the worst case and to labeled losses."""
+"""The class frequencies of the pool: their estimate, and what they do to the worst case and to labeled losses."""
 
 from __future__ import annotations
 
