@@ -8,13 +8,19 @@ import signal
 from pathlib import Path
 from typing import Any
 
+from torch import nn
+
 from selftrain.batch import Labeled, Unlabeled
 from selftrain.cli.app import app
 from selftrain.data.views.stream import Stream
 from selftrain.engine.loop import Loop
 from selftrain.errors import UserError
 from selftrain.nn.collectives import rank
+from selftrain.runs import finish, guard
+from selftrain.runs.guard import Verdict
+from selftrain.runs.training import Training
 from tests.contract.conftest import WORDS
+from tests.runs.feature_piles import train_pile, uneven
 
 
 def selftrain(*words: str) -> str:
@@ -55,8 +61,28 @@ def fault_on_one_rank(folder: Path) -> str:
     return selftrain("--out", str(folder))
 
 
+def guarded(folder: Path) -> str:
+    """Train on features with the survey and the guard; each rank writes its own verdict."""
+
+    def judge(training: Training, trained: nn.Module) -> Verdict | None:
+        verdict = guard.judge(training, trained)
+        assert verdict is not None
+        (folder.parent / f"verdict{rank()}.json").write_text(json.dumps(verdict.record()))
+        return verdict
+
+    finish.judge = judge
+    try:
+        train_pile(folder, data=uneven(junk=60), settings={"train.accelerator": "cpu"})
+    except Exception as error:
+        return f"{type(error).__name__}: {error}"
+    finally:
+        finish.judge = guard.judge
+    return "done"
+
+
 def whole_runs(folder: Path) -> None:
     found = {
+        "guarded": guarded(folder / "guarded"),
         "whole": selftrain("--out", str(folder / "whole")),
         "again": selftrain("--out", str(folder / "whole")),
         "odd": selftrain("--out", str(folder / "odd"), "--set", "train.batch=17"),

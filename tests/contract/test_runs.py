@@ -101,6 +101,16 @@ def test_fsdp_gives_the_same_model(found: list[dict[str, str]], folder: Path, on
     assert_same(folder / "fsdp", one)
 
 
+def test_two_ranks_reach_the_same_verdict(found: list[dict[str, str]], folder: Path) -> None:
+    assert [told["guarded"] for told in found] == ["done", "done"]
+    first, second = (json.loads((folder / f"verdict{rank}.json").read_text()) for rank in (0, 1))
+    assert first == second
+    results = json.loads((folder / "guarded" / "results.json").read_text())
+    assert {name: results["guard"][name] for name in first} == first
+    assert results["accuracy"] > 0.8
+    assert results["screening"]["share"] > 0.1
+
+
 def test_a_killed_rank_ends_the_run_and_resume_completes_it(tmp_path: Path) -> None:
     out = tmp_path / "killed"
     words = [*WORDS, "--out", str(out), "--set", "train.devices=2", "--steps", "30"]
