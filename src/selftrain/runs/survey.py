@@ -204,12 +204,16 @@ def _screen(training: Training, pile: Pile, x: Tensor, y: Tensor, pool: Tensor, 
     if whole and len(pool) > 1:
         unit = novelty.prepare(pool)
         near = nearest_rows(project(unit, principal_directions(unit, SPREAD.components)), NEIGHBOURS).rows
-    found = screen(novelty, pool if whole else training.clean(split.unlabeled).to(pool.device), len(x), near)
+    everything = pool if whole else training.clean(split.unlabeled).to(pool.device)
+    found = screen(novelty, everything, len(x), near)
     weight = torch.from_numpy(found.weight).to(pile.weight)
+    # The mean of an uneven pool is near its largest class, which then looks like nothing; labels have no such mean.
+    by_labels = fit_novelty(x, y, x[:0], training.net.task.classes)
+    weight[by_labels.likeness(everything) >= by_labels.quartile + by_labels.scale] = 1
     weight[torch.from_numpy(np.isin(split.unlabeled, split.labeled)).to(weight.device)] = 1  # labeled: members
     pile.weight.copy_(weight)
     pile.likeness.copy_(torch.from_numpy(found.likeness))
-    pile.junk_share.fill_(found.share)
+    pile.junk_share.fill_(min(found.share, float(1 - weight.mean())))
 
 
 def _announce(training: Training, pile: Pile, prior: Prior, reporter: Reporter) -> None:
