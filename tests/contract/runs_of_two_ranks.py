@@ -7,6 +7,7 @@ import os
 import signal
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 from torch import nn
 
@@ -70,13 +71,11 @@ def guarded(folder: Path) -> str:
         (folder.parent / f"verdict{rank()}.json").write_text(json.dumps(verdict.record()))
         return verdict
 
-    finish.judge = judge
-    try:
-        train_pile(folder, data=uneven(junk=60), settings={"train.accelerator": "cpu"})
-    except Exception as error:
-        return f"{type(error).__name__}: {error}"
-    finally:
-        finish.judge = guard.judge
+    with patch.object(finish, "judge", judge):
+        try:
+            train_pile(folder, data=uneven(junk=60), settings={"train.accelerator": "cpu"})
+        except Exception as error:
+            return f"{type(error).__name__}: {error}"
     return "done"
 
 

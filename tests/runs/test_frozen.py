@@ -217,7 +217,7 @@ def test_a_kill_during_extraction_loses_nothing(tmp_path: Path) -> None:
     data = layout_2(tmp_path / "data", per_class=40)
     command = [
         sys.executable, "-m", "selftrain", "train", str(data), "--labels-per-class", "2", "--size", "64", "--quiet",
-        "--regime", "frozen", "--steps", "5", "--set", "train.threads=1", "--out",
+        "--regime", "frozen", "--steps", "5", "--set", "train.threads=1", "--set", "data.flip=true", "--out",
     ]  # fmt: skip
     root = tmp_path / "cache" / "features"
     process = subprocess.Popen([*command, str(tmp_path / "run")])
