@@ -46,6 +46,26 @@ def unit(v: list[float]) -> list[float]:
     return [a / norm for a in v]
 
 
+def mean(rows: list[list[float]]) -> list[float]:
+    return [sum(column) / len(rows) for column in zip(*rows, strict=True)]
+
+
+def naive_centre(x: list[list[float]], y: list[int], pool: list[list[float]]) -> list[float]:
+    """The mean of the class means; an image of the pool belongs to the class whose mean lies in its direction."""
+    members = {k: [row for row, label in zip(x, y, strict=True) if label == k] for k in sorted(set(y))}
+    means = {k: mean(rows) for k, rows in members.items()}
+    start = mean(list(means.values()))
+
+    def cosine(row: list[float], k: int) -> float:
+        a = [v - s for v, s in zip(row, start, strict=True)]
+        b = unit([v - s for v, s in zip(means[k], start, strict=True)])
+        return sum(v * w for v, w in zip(a, b, strict=True))
+
+    for row in pool:
+        members[max(means, key=lambda k: cosine(row, k))].append(row)
+    return mean([mean(rows) for rows in members.values()])
+
+
 def naive_likeness(x: list[list[float]], y: list[int], K: int) -> list[float]:
     """Likeness of each prepared image: prototypes are made again without it, and a class without images has none."""
     found = []
@@ -68,7 +88,7 @@ def test_threshold_and_scale_are_quantiles_of_likeness_to_prototypes_without_the
     x, y, pool = make_pile(min(K, 4), labels, members=30)
     novelty = fit_novelty(x, y, pool, K, q)
     units = [unit(row) for row in torch.cat([x, pool]).double().tolist()]
-    centre = [sum(column) / len(units) for column in zip(*units, strict=True)]
+    centre = naive_centre(units[: len(x)], y.tolist(), units[len(x) :])
     prepared = [unit([a - c for a, c in zip(row, centre, strict=True)]) for row in units[: len(x)]]
     s = naive_likeness(prepared, y.tolist(), K)
     assert novelty.centre.tolist() == pytest.approx(centre, abs=1e-6)

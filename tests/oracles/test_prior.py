@@ -239,7 +239,9 @@ def test_shares_by_hand() -> None:
     q[4] = torch.tensor([0.0, 0.0, 1.0])  # surer than p, so that class 2 wins this image
     shares, agreement = estimate_shares(p, q, torch.ones(5), EVEN)
     assert agreement == pytest.approx(0.8)
-    assert shares.tolist() == pytest.approx([3.5 / 6.5, 1.5 / 6.5, 1.5 / 6.5])
+    trust = 0.8 / 0.85
+    predicted = [3.5 / 6.5, 1.5 / 6.5, 1.5 / 6.5]
+    assert shares.tolist() == pytest.approx([trust * share + (1 - trust) / 3 for share in predicted])
 
 
 def test_the_order_of_the_pool_does_not_matter() -> None:
@@ -275,7 +277,7 @@ def test_junk_does_not_count() -> None:
     torch.testing.assert_close(nothing, EVEN)
 
 
-@pytest.mark.parametrize(("agreeing", "trust"), [(10, 1.0), (6, 1.0), (3, 0.5), (0, 0.0)])
+@pytest.mark.parametrize(("agreeing", "trust"), [(10, 1.0), (9, 1.0), (6, 0.6 / 0.85), (3, 0.3 / 0.85), (0, 0.0)])
 def test_where_two_models_disagree_the_estimate_is_nearer_to_the_labels(agreeing: int, trust: float) -> None:
     labels = torch.tensor([0.2, 0.5, 0.3])
     p = answers(*[0] * 10)

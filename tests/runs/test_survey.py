@@ -254,3 +254,15 @@ def test_the_command_line_predicts_from_the_model_folder_alone(
     assert [int(row["label"]) for row in rows] == outputs["eval_predicted"].tolist()
     said = [float(row["confidence"]) for row in rows]
     np.testing.assert_allclose(said, outputs["eval_confidence"].astype(float), atol=1e-3)
+
+
+def test_the_largest_class_of_an_uneven_pool_is_not_taken_for_junk(tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    truth = np.repeat([0, 1, 2], [400, 60, 30])
+    x = (rng.normal(size=(3, 12))[truth] + 0.7 * rng.normal(size=(len(truth), 12))).astype(np.float32)
+    y = np.full(len(truth), -1)
+    for k in range(3):
+        y[np.flatnonzero(truth == k)[:5]] = k
+    run = train_pile(tmp_path / "run", "fixmatch", data=(x, y), settings={"train.steps": 5})
+    novelty = np.load(run.folder / "outputs.npz")["pool_novelty"]
+    assert novelty[truth == 0].mean() < 0.5

@@ -40,7 +40,7 @@ class Novelty(nn.Module):
     """How little an image resembles any class: 0.5 at the threshold, towards 1 for images of no class."""
 
     centre: Tensor
-    """(d,) mean of the unit features of all images"""
+    """(d,) mean of the unit features of all images, every class counting the same"""
     prototypes: Tensor
     """(K, d) unit; zero for a class without labels"""
     threshold: Tensor
@@ -94,7 +94,7 @@ class Screening:
 def fit_novelty(x_labeled: Tensor, y: Tensor, x_pool: Tensor, classes: int, q: float = Q) -> Novelty:
     """Return the novelty whose threshold a share q of the labeled images miss, each left out of its own prototype."""
     x_labeled, x_pool = x_labeled.float(), x_pool.float()
-    centre = (_sum_of_units(x_labeled) + _sum_of_units(x_pool)) / max(len(x_labeled) + len(x_pool), 1)
+    centre = balanced_centre(x_labeled, y, x_pool, classes)
     x = unit_centred(x_labeled, centre)
     sums = torch.zeros(classes, x.shape[1], device=x.device).index_add_(0, y, x)
     s = _left_out_likeness(x, y, sums)
@@ -149,8 +149,24 @@ def auroc(score: Array, is_junk: Array) -> float | None:
     return float((ranks[is_junk].sum() - junk * (junk + 1) / 2) / (junk * members))
 
 
-def _sum_of_units(x: Tensor) -> Tensor:
-    return F.normalize(x, dim=1).sum(dim=0)
+def balanced_centre(x: Tensor, y: Tensor, pool: Tensor, classes: int) -> Tensor:
+    """Return the mean over classes of the mean unit features of their images; pool images count for the nearest class.
+
+    The plain mean of an uneven pool lies near its largest class, whose images then resemble nothing.
+    """
+    x, pool = F.normalize(x, dim=1), F.normalize(pool, dim=1)
+    known = torch.bincount(y, minlength=classes) > 0
+    means = _class_means(x, y, classes)
+    start = means[known].mean(dim=0)
+    directions = F.normalize(means - start, dim=1) * known[:, None]
+    nearest = [_cosines(part - start, directions).argmax(dim=1) for part in torch.split(pool, CHUNK)]
+    everything = torch.cat([x, pool]), torch.cat([y, *nearest])
+    return _class_means(*everything, classes)[known].mean(dim=0)
+
+
+def _class_means(x: Tensor, y: Tensor, classes: int) -> Tensor:
+    sums = x.new_zeros(classes, x.shape[1]).index_add_(0, y, x)
+    return sums / torch.bincount(y, minlength=classes).clamp(min=1)[:, None]
 
 
 def _cosines(x: Tensor, prototypes: Tensor) -> Tensor:
