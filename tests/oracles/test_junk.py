@@ -127,7 +127,7 @@ def test_likeness_ignores_the_length_of_features_and_classes_without_labels() ->
 def test_without_junk_all_weights_are_exactly_one() -> None:
     x, y, pool = make_pile()
     novelty = fit_novelty(x, y, pool, 4)
-    found = screen(novelty, pool, LABELS, near(novelty, pool))
+    found = screen(novelty, novelty.likeness(pool), LABELS, near(novelty, pool))
     assert found.share == 0
     assert (found.weight == 1).all()
 
@@ -137,7 +137,7 @@ def test_without_junk_all_weights_are_exactly_one() -> None:
 def test_junk_far_away_gets_no_weight_and_members_keep_theirs(junk: int, smooth: bool) -> None:
     x, y, pool = make_pile(junk=junk)
     novelty = fit_novelty(x, y, pool, 4)
-    found = screen(novelty, pool, LABELS, near(novelty, pool) if smooth else None)
+    found = screen(novelty, novelty.likeness(pool), LABELS, near(novelty, pool) if smooth else None)
     assert found.weight[:200].mean() > 0.95
     assert found.weight[200:].mean() < 0.05
     assert found.share == pytest.approx(junk / (200 + junk), abs=0.1)
@@ -156,8 +156,8 @@ def test_likeness_is_half_the_own_and_half_that_of_the_neighbours() -> None:
     rows = near(novelty, pool)
     s = novelty.likeness(pool).tolist()
     expected = [0.5 * s[i] + 0.5 * sum(s[j] for j in rows[i].tolist()) / 10 for i in range(len(pool))]
-    assert screen(novelty, pool, LABELS, rows).likeness.tolist() == pytest.approx(expected, abs=1e-6)
-    assert screen(novelty, pool, LABELS).likeness.tolist() == pytest.approx(s, abs=1e-6)
+    assert screen(novelty, novelty.likeness(pool), LABELS, rows).likeness.tolist() == pytest.approx(expected, abs=1e-6)
+    assert screen(novelty, novelty.likeness(pool), LABELS).likeness.tolist() == pytest.approx(s, abs=1e-6)
 
 
 def test_permuting_the_pool_permutes_the_weights() -> None:
@@ -166,10 +166,10 @@ def test_permuting_the_pool_permutes_the_weights() -> None:
     found = []
     for some in (pool, pool[order]):
         novelty = fit_novelty(x, y, some, 4)
-        found.append(screen(novelty, some, LABELS, near(novelty, some)))
+        found.append(screen(novelty, novelty.likeness(some), LABELS, near(novelty, some)))
     assert found[1].weight == pytest.approx(found[0].weight[order.numpy()], abs=1e-3)
     assert found[1].likeness == pytest.approx(found[0].likeness[order.numpy()], abs=1e-5)
-    again = screen(novelty, some, LABELS, near(novelty, some))
+    again = screen(novelty, novelty.likeness(some), LABELS, near(novelty, some))
     assert np.array_equal(again.weight, found[1].weight)
 
 
@@ -177,7 +177,7 @@ def test_permuting_the_pool_permutes_the_weights() -> None:
 def test_few_labels_and_few_classes(K: int, labels: int) -> None:
     x, y, pool = make_pile(K, labels, members=50, junk=50)
     novelty = fit_novelty(x, y, pool, K)
-    found = screen(novelty, pool, LABELS, near(novelty, pool))
+    found = screen(novelty, novelty.likeness(pool), LABELS, near(novelty, pool))
     assert np.isfinite(found.weight).all()
     assert (found.weight > 0).any()
     assert torch.isfinite(novelty(pool)).all()
@@ -191,10 +191,10 @@ def test_equal_images_and_a_pool_of_junk_alone_do_not_crash(threshold: float) ->
     same = x[:1].repeat(30, 1)
     two = torch.cat([same, -same])
     for pool in (same, two, around(directions(3, 8), 40)[0], x[:1], x[:2]):
-        found = screen(novelty, pool, LABELS, near(novelty, pool))
+        found = screen(novelty, novelty.likeness(pool), LABELS, near(novelty, pool))
         assert np.isfinite(found.weight).all()
         assert (found.weight > 0).any()
-    empty = screen(novelty, x[:0], LABELS)
+    empty = screen(novelty, torch.empty(0), LABELS)
     assert len(empty.weight) == 0
     assert empty.share == 0
 

@@ -104,13 +104,13 @@ def fit_novelty(x_labeled: Tensor, y: Tensor, x_pool: Tensor, classes: int, q: f
 
 
 @torch.no_grad()
-def screen(novelty: Novelty, x_pool: Tensor, labels: int, near: Tensor | None = None, q: float = Q) -> Screening:
-    """Weigh the images of a pool by how likely each belongs to a class; ``labels`` images have set the threshold.
+def screen(novelty: Novelty, own: Tensor, labels: int, near: Tensor | None = None, q: float = Q) -> Screening:
+    """Weigh the images of a pool of likeness ``own`` by how likely each belongs to a class.
 
-    ``near`` (n, 10) holds the rows of the nearest images of each image, found among ``novelty.prepare(x_pool)``.
+    ``labels`` images have set the threshold.
+    ``near`` (n, 10) holds the rows of the nearest images of each image, found among prepared features.
     Without it, each image is judged by itself.
     """
-    own = novelty.likeness(x_pool)
     smooth = own if near is None or not near.shape[1] else 0.5 * own + 0.5 * own[near.to(own.device)].mean(dim=1)
     s, likeness = own.double().cpu().numpy(), smooth.double().cpu().numpy()
     below = s < float(novelty.threshold)

@@ -39,6 +39,7 @@ from selftrain.text import listed
 
 PILE = "pile"
 NEVER = 10**12
+BATCH = 4096
 SPREAD = Diffusion()
 
 
@@ -154,7 +155,7 @@ def survey(training: Training, reporter: Reporter) -> None:
         SPREAD.fit_predictor(pile.neighbours, x, y, pool[members], net.task.classes)
         bar.reach(2)
         with evaluating(pile):
-            p = torch.cat([probabilities(pile.reference(part)) for part in torch.split(pool, 4096)])
+            p = torch.cat([probabilities(pile.reference(part)) for part in torch.split(pool, BATCH)])
             q = torch.zeros_like(p)
             q[members] = pile.neighbours.get_buffer("answers")[len(x) :]  # the graph holds these images themselves
             if not members.all():
@@ -204,16 +205,22 @@ def _screen(training: Training, pile: Pile, x: Tensor, y: Tensor, pool: Tensor, 
     if whole and len(pool) > 1:
         unit = novelty.prepare(pool)
         near = nearest_rows(project(unit, principal_directions(unit, SPREAD.components)), NEIGHBOURS).rows
-    everything = pool if whole else training.clean(split.unlabeled).to(pool.device)
-    found = screen(novelty, everything, len(x), near)
+    found = screen(novelty, _likeness(training, novelty), len(x), near)
     weight = torch.from_numpy(found.weight).to(pile.weight)
     # The mean of an uneven pool is near its largest class, which then looks like nothing; labels have no such mean.
     by_labels = fit_novelty(x, y, x[:0], training.net.task.classes)
-    weight[by_labels.likeness(everything) >= by_labels.quartile + by_labels.scale] = 1
+    weight[_likeness(training, by_labels) >= by_labels.quartile + by_labels.scale] = 1
     weight[torch.from_numpy(np.isin(split.unlabeled, split.labeled)).to(weight.device)] = 1  # labeled: members
     pile.weight.copy_(weight)
     pile.likeness.copy_(torch.from_numpy(found.likeness))
     pile.junk_share.fill_(min(found.share, float(1 - weight.mean())))
+
+
+def _likeness(training: Training, novelty: Novelty) -> Tensor:
+    """Return how like a class each unlabeled image is, in batches: the features of a huge pool do not fit memory."""
+    novelty = novelty.to(training.fabric.device)
+    inputs = training.inputs.clean_pool(training.problem.split.unlabeled, BATCH)
+    return torch.cat([novelty.likeness(batch.to(training.fabric.device)) for batch in inputs])
 
 
 def _announce(training: Training, pile: Pile, prior: Prior, reporter: Reporter) -> None:
