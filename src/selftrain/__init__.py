@@ -18,8 +18,12 @@ from selftrain.version import __version__
 if TYPE_CHECKING:
     from selftrain.api import Run, keep_freed_memory, pseudo_label_measures, train, write_report
     from selftrain.errors import UserError
+    from selftrain.estimator import DSTClassifier, FrozenFeatures, LabeledStratifiedKFold
 
 __all__ = [
+    "DSTClassifier",
+    "FrozenFeatures",
+    "LabeledStratifiedKFold",
     "Run",
     "UserError",
     "__version__",
@@ -29,14 +33,18 @@ __all__ = [
     "write_report",
 ]
 
-PUBLIC_MODULES = ("selftrain", "selftrain.batch", "selftrain.methods", "selftrain.nn")
+PUBLIC_MODULES = ("selftrain", "selftrain.batch", "selftrain.estimator", "selftrain.methods", "selftrain.nn")
+_ELSEWHERE = {
+    "UserError": "selftrain.errors",
+    **dict.fromkeys(("DSTClassifier", "FrozenFeatures", "LabeledStratifiedKFold"), "selftrain.estimator"),
+}
 
 
 def __getattr__(name: str) -> Any:
     # torch takes seconds to import; only those who need it pay for it.
     if name not in __all__:
         raise AttributeError(f"module 'selftrain' has no attribute {name!r}")
-    return getattr(import_module("selftrain.errors" if name == "UserError" else "selftrain.api"), name)
+    return getattr(import_module(_ELSEWHERE.get(name, "selftrain.api")), name)
 
 
 def __dir__() -> list[str]:

@@ -14,6 +14,10 @@ class UserError(Exception):
     """An error that the user can fix. The command line prints it as one line and exits with code 2."""
 
 
+class UserValueError(UserError, ValueError):
+    """A ``UserError`` that is a ``ValueError`` as well, as the users of scikit-learn expect."""
+
+
 class DivergedError(UserError):
     """The loss of a run is not finite. Other settings may help, so a search continues with them."""
 

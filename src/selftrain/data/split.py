@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -45,7 +45,8 @@ class Split:
     include_labeled: bool
     """Whether labeled images also appear unlabeled."""
     hash: str
-    """SHA-256 of the class names, the labeled and held-out names with their classes, and the unlabeled names."""
+    """SHA-256 of the class names, the labeled and held-out names with their classes, and the unlabeled names; empty for
+    a run in memory."""
     validation: NDArray[np.int64] = field(default_factory=_no_indices)
     """Labeled images that are held out of training altogether."""
     validation_labels: NDArray[np.int64] = field(default_factory=_no_indices)
@@ -66,6 +67,7 @@ def make_split(
     pile: Pile = NO_PILE,
     looks: Looks | None = None,
     say: Callable[[str], object] = lambda text: None,
+    hashed: bool = True,
 ) -> Split:
     """Draw the labeled images, class by class, and the unlabeled pool.
 
@@ -92,6 +94,8 @@ def make_split(
         For ``pile.label_modes``: what images look like.
     say
         Called with a sentence if the pool could not be drawn as asked.
+    hashed
+        Whether the split has a hash, which reads the names of all images.
     """
     if labels_per_class is not None and labels_per_class < 1:
         raise UserError(f"`labels_per_class={labels_per_class}`: must be at least 1.")
@@ -119,6 +123,7 @@ def make_split(
         labels_per_class=labels_per_class,
         include_labeled=include_labeled,
         unlabeled=_pool(corpus, labeled, validation, seed, include_labeled, pile, say) if pile.changes_pool else None,
+        hashed=hashed,
     )
 
 
@@ -264,11 +269,26 @@ def assemble(
     labels_per_class: int | None,
     include_labeled: bool,
     unlabeled: NDArray[np.int64] | None = None,
+    hashed: bool = True,
 ) -> Split:
     """Return the split of these images with its hash; ``unlabeled`` by default all images that are not held out."""
     if unlabeled is None:
         unlabeled = all_others(len(corpus.images), labeled, validation, include_labeled)
-    labels, validation_labels = corpus.labels[labeled], corpus.labels[validation]
+    split = Split(
+        labeled=labeled,
+        unlabeled=unlabeled,
+        labels=corpus.labels[labeled],
+        seed=seed,
+        labels_per_class=labels_per_class,
+        include_labeled=include_labeled,
+        hash="",
+        validation=validation,
+        validation_labels=corpus.labels[validation],
+    )
+    return replace(split, hash=_hash(split, corpus)) if hashed else split
+
+
+def _hash(split: Split, corpus: Corpus) -> str:
     names = corpus.images.names
 
     def named(indices: NDArray[np.int64], classes: NDArray[np.int64]) -> Iterable[str]:
@@ -278,23 +298,13 @@ def assemble(
     digest = hashlib.sha256(b"selftrain split 1")
     for section, count, texts in (
         ("classes", len(corpus.classes), corpus.classes),
-        ("labeled", len(labeled), named(labeled, labels)),
-        ("validation", len(validation), named(validation, validation_labels)),
-        ("unlabeled", len(unlabeled), sorted(names[i] for i in unlabeled.tolist())),
+        ("labeled", len(split.labeled), named(split.labeled, split.labels)),
+        ("validation", len(split.validation), named(split.validation, split.validation_labels)),
+        ("unlabeled", len(split.unlabeled), sorted(names[i] for i in split.unlabeled.tolist())),
     ):
         digest.update(f"\n{section} {count}\n".encode())
         _feed(digest, texts)
-    return Split(
-        labeled=labeled,
-        unlabeled=unlabeled,
-        labels=labels,
-        seed=seed,
-        labels_per_class=labels_per_class,
-        include_labeled=include_labeled,
-        hash=digest.hexdigest(),
-        validation=validation,
-        validation_labels=validation_labels,
-    )
+    return digest.hexdigest()
 
 
 def all_others(

@@ -21,7 +21,7 @@ from selftrain.methods.functional import pseudo_cross_entropy as pseudo_cross_en
 from selftrain.methods.functional import threshold as threshold
 from selftrain.methods.info import MethodInfo as MethodInfo
 from selftrain.methods.info import read_info
-from selftrain.methods.spelling import build, override, parse, write
+from selftrain.methods.spelling import build, override, parse, respell, write
 
 # The table of methods: one import per method, in the order in which lists and tables show them.
 # isort: off
@@ -69,6 +69,14 @@ def make_method(text: str, regime: str = "scratch", overrides: Mapping[str, Any]
     method = build(spelling, METHODS, regime)
     method.check_regime(regime)
     return method
+
+
+def with_options(text: str, options: Mapping[str, Any]) -> str:
+    """Return a method string with other values of some options, ``{"base.tau": 0.9}``; the rest stays as it is."""
+    spelling = parse(text)
+    for path, value in options.items():
+        override(spelling, path.split("."), spell_method(value) if isinstance(value, Method) else value)
+    return respell(spelling)
 
 
 def spell_method(method: Method, regime: str | None = None) -> str:

@@ -95,6 +95,15 @@ def override(spelling: Spelling, path: list[str], value: Any) -> None:
     spelling.given[path[-1]] = parse(value) if path[-1] == "base" and isinstance(value, str) else value
 
 
+def respell(spelling: Spelling) -> str:
+    """Return the string that ``parse`` reads as this spelling: options that are not given stay out of it."""
+    given = {
+        key: respell(value) if isinstance(value, Spelling) else spell(value) for key, value in spelling.given.items()
+    }
+    parts = [value if key == "base" else f"{key}={value}" for key, value in given.items()]
+    return f"{spelling.name}({', '.join(parts)})" if parts else spelling.name
+
+
 def _check_owner_of_options(spelling: Spelling, methods: Mapping[str, type[Method]]) -> None:
     """Refuse options of the base that are given to its wrapper: ``dst(fixmatch, tau=0.9)``."""
     inner = spelling.given.get("base")

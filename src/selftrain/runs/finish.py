@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
@@ -28,7 +28,7 @@ from selftrain.runs.environment import device_name, environment
 from selftrain.runs.guard import Verdict, judge
 from selftrain.runs.image_outputs import evaluated_outputs, never_predicted, pool_counts, pool_outputs, sampled
 from selftrain.runs.layout import MEASURES, Arrays, Results, RunLayout
-from selftrain.runs.model import save_model, save_novelty
+from selftrain.runs.model import ModelCard, save_model, save_novelty
 from selftrain.runs.network_inputs import flips
 from selftrain.runs.pile_results import in_words, pile_results
 from selftrain.runs.survey import PILE, SPREAD, Pile
@@ -36,11 +36,23 @@ from selftrain.runs.training import Training
 from selftrain.version import __version__
 
 
-def finish(training: Training, loop: Loop, layout: RunLayout, reporter: Reporter) -> None:
+class Outcome(NamedTuple):
+    """The final model of a run, and how it was chosen."""
+
+    model: nn.Module
+    verdict: Verdict | None
+    """of the guard; None if there was none"""
+
+
+def conclude(training: Training, loop: Loop) -> Outcome:
+    """Return the trained model, or the one that the guard chooses."""
+    verdict = judge(training, loop.predictor)
+    return Outcome(loop.predictor if verdict is None else verdict.model, verdict)
+
+
+def finish(training: Training, loop: Loop, outcome: Outcome, layout: RunLayout, reporter: Reporter) -> None:
     """Write ``outputs.npz``, the model and ``results.json``; rank 0 writes, and the others wait for it."""
-    first, trained = training.fabric.is_global_zero, loop.predictor
-    verdict = judge(training, trained)
-    model = trained if verdict is None else verdict.model
+    first, (model, verdict) = training.fabric.is_global_zero, outcome
     measures = loop.rows[-1] if verdict is None else training.evaluate(model)
     arrays, counts = _outputs(training, model)
     pile = pile_results(training, counts["pool_truth"], verdict, loop.rows[-1])
@@ -53,7 +65,7 @@ def finish(training: Training, loop: Loop, layout: RunLayout, reporter: Reporter
         reporter.warn(alarm(dead, training.method, "at the end", "never predicted"))
     make_whole(model)
     if first:
-        _save_model(training, model, verdict, layout)
+        _save_model(training, outcome, layout)
         layout.write_results(_results(training, loop, measures) | counts | _labels(training, dead) | pile)
         reporter.say(f"run folder: {layout.folder}")
     from_first(None)  # wait until everything is written
@@ -67,8 +79,8 @@ def _outputs(training: Training, model: nn.Module) -> tuple[Arrays, dict[str, An
         arrays, counts = pool_outputs(
             model, training.net, training.inputs, corpus, training.problem.split, batch, device
         )
-        if arrays and PILE in training.net.parts and training.settings.data.screen:
-            weight = training.net.part(PILE, Pile).weight.cpu().numpy()
+        if arrays and (pile := screened(training)) is not None:
+            weight = pile.weight.cpu().numpy()
             arrays["pool_novelty"] = (1 - weight[sampled(len(weight))]).astype(np.float16)
         counts |= {"confusion": None, **pool_counts(corpus, training.problem.split)}
         if evaluated.images is not None:
@@ -78,19 +90,31 @@ def _outputs(training: Training, model: nn.Module) -> tuple[Arrays, dict[str, An
     return arrays, counts
 
 
-def _save_model(training: Training, model: nn.Module, verdict: Verdict | None, layout: RunLayout) -> None:
-    settings, card = training.settings, training.inputs.card
+def final_card(training: Training, outcome: Outcome) -> ModelCard:
+    """Return the card from which the final model is rebuilt."""
+    card, (model, verdict) = training.inputs.card, outcome
     own = model.heads[0] if verdict is not None and isinstance(model, Committee) else model
     if not isinstance(own, Classifier) or isinstance(own.h, Committee):
         card = replace(card, predictor=spell_method(training.method))
     if verdict is not None and verdict.choice == "blend":
         assert isinstance(model, Committee)
         card = replace(card, neighbours=spell_method(SPREAD), reference=len(model.heads) > 2)
+    return card
+
+
+def _save_model(training: Training, outcome: Outcome, layout: RunLayout) -> None:
+    settings, card = training.settings, final_card(training, outcome)
     about = {"method": training.name, "regime": settings.regime}
-    whole, keep = training.inputs.whole(model), settings.network.save_backbone
-    screened = settings.data.screen and PILE in training.net.parts
-    save_novelty(layout.model, training.net.part(PILE, Pile).novelty if screened else None)
+    whole, keep = training.inputs.whole(outcome.model), settings.network.save_backbone
+    pile = screened(training)
+    save_novelty(layout.model, None if pile is None else pile.novelty)
     save_model(layout.model, whole, card, about, save_backbone=keep)
+
+
+def screened(training: Training) -> Pile | None:
+    """Return what the survey found, if it looked for images of no class."""
+    asked = training.settings.data.screen and PILE in training.net.parts
+    return training.net.part(PILE, Pile) if asked else None
 
 
 def _labels(training: Training, dead: list[str]) -> dict[str, Any]:

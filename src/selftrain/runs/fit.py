@@ -1,13 +1,13 @@
-"""One run: from a problem and settings to a trained network and a finished run folder.
+"""One run: from a problem and settings to a trained network, and a finished run folder if one is wanted.
 
 Knows nothing of equations (methods) or of how a problem was read; it joins data, network, method and engine.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import nullcontext
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 from lightning_fabric import Fabric
+from torch import Tensor
 
 from selftrain.batch import Labeled, Unlabeled
 from selftrain.config.options import flatten
@@ -27,7 +28,7 @@ from selftrain.data.views.image_views import ImageViews
 from selftrain.data.views.stream import Stream, batches
 from selftrain.engine.checkpoint import load_checkpoint, not_a_checkpoint, save_checkpoint
 from selftrain.engine.estimate import Estimate
-from selftrain.engine.loggers import check_logger, open_logger
+from selftrain.engine.loggers import RowLogger, check_logger, open_logger
 from selftrain.engine.loop import Loop, add_average
 from selftrain.engine.observers import make_observers
 from selftrain.engine.optim import make_optimizers
@@ -38,7 +39,7 @@ from selftrain.methods import Method
 from selftrain.nn.collectives import from_first
 from selftrain.nn.network import Network, Task
 from selftrain.runs.dead_classes import alarm, new_alarms
-from selftrain.runs.finish import finish
+from selftrain.runs.finish import Outcome, conclude, finish
 from selftrain.runs.flip import settle_flip
 from selftrain.runs.folder import free_folder, locked
 from selftrain.runs.layout import RunLayout
@@ -48,8 +49,19 @@ from selftrain.runs.process import stopped_by_signals
 from selftrain.runs.run import Run
 from selftrain.runs.survey import PILE, Pile, add_parts, survey
 from selftrain.runs.training import Training
+from selftrain.runs.warm_start import load_weights
 
 Watch = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class Begun:
+    """A run that is ready for its next step."""
+
+    training: Training
+    loop: Loop
+    stream: Stream | None
+    """None if the method is fitted at once"""
 
 
 def fit(
@@ -64,21 +76,45 @@ def fit(
     watch: Watch | None = None,
 ) -> Run:
     """Train ``method`` on ``problem`` and write the run folder; a new folder under ``runs`` if none is given."""
+    saved = RunLayout(folder) if resume and folder is not None else None
+    begun = begin(settings, method, problem, fabric, reporter, saved=saved)
+    name = f"{problem.corpus.name}-{begun.training.name}-seed{settings.seed}"
+    layout = RunLayout(from_first(folder or free_folder(name)))
+    complete(begun, reporter, layout, resume=resume, watch=watch)
+    return Run(layout.folder, reporter)
+
+
+def begin(
+    settings: Settings,
+    method: Method,
+    problem: Problem,
+    fabric: Fabric,
+    reporter: Reporter,
+    *,
+    saved: RunLayout | None = None,
+    weights: Mapping[str, Tensor] | None = None,
+) -> Begun:
+    """Put a run together, look at its pool, and make sure that its first batch can be read.
+
+    ``saved`` is the run that is resumed. ``weights`` are those of an earlier network, to start from.
+    """
     settings = _fit_to_images(settings, problem.corpus)
     _check(settings, method, problem, fabric)
     evaluated = evaluated_images(settings, problem.corpus, problem.split)
-    settings, extractor = settle_flip(settings, problem, fabric, reporter, resumed=resume)
+    settings, extractor = settle_flip(settings, problem, fabric, reporter, resumed=saved is not None)
     with fabric.rank_zero_first(local=True):  # one rank extracts features, the others read them
         inputs = prepare_inputs(settings, problem.corpus, fabric.device, reporter, extractor)
         if evaluated.on == "test" and evaluated.images is not None:
             inputs.extract(evaluated.images)
     net = _network(settings, method, problem, inputs, fabric)
+    if weights is not None:
+        load_weights(net, weights)  # after the labels-only reference was set apart, which must not know them
     training = Training(settings, method, problem, evaluated, inputs, net, fabric)
     if settings.train.compile:
         compile_networks(net, reporter.warn)
     loop = _loop(training)
-    if resume and folder is not None:
-        _load_state(loop, RunLayout(folder))
+    if saved is not None:
+        _load_state(loop, saved)
     if PILE in net.parts and loop.step == 0:
         survey(training, reporter)
     stream = None if method.fitted else training.stream(weights=_weights(net))
@@ -86,12 +122,28 @@ def fit(
     if stream is not None and loop.step < loop.steps:
         _check_readable(stream, loop.step)
     if from_first(loop.step) != loop.step:
-        raise UserError(f"`resume=True`: rank {fabric.global_rank} found another checkpoint in {folder} than rank 0.")
-    layout = RunLayout(from_first(folder or free_folder(f"{problem.corpus.name}-{training.name}-seed{settings.seed}")))
-    with locked(layout, resume) if fabric.is_global_zero else nullcontext():
-        _take_steps(training, loop, stream, layout, reporter, watch)
-        finish(training, loop, layout, reporter)
-    return Run(layout.folder, reporter)
+        where = None if saved is None else saved.folder
+        raise UserError(f"`resume=True`: rank {fabric.global_rank} found another checkpoint in {where} than rank 0.")
+    return Begun(training, loop, stream)
+
+
+def complete(
+    begun: Begun,
+    reporter: Reporter,
+    layout: RunLayout | None,
+    *,
+    resume: bool = False,
+    watch: Watch | None = None,
+) -> Outcome:
+    """Take the steps that are left and choose the final model; without a layout, nothing is written."""
+    training, loop = begun.training, begun.loop
+    first = training.fabric.is_global_zero
+    with locked(layout, resume) if layout is not None and first else nullcontext():
+        _take_steps(begun, layout, reporter, watch)
+        outcome = conclude(training, loop)
+        if layout is not None:
+            finish(training, loop, outcome, layout, reporter)
+    return outcome
 
 
 def _fit_to_images(settings: Settings, corpus: Corpus) -> Settings:
@@ -199,28 +251,24 @@ def _workers(training: Training, stream: Stream) -> int:
     return min(4, torch.get_num_threads()) if from_disk else 0
 
 
-def _take_steps(
-    training: Training, loop: Loop, stream: Stream | None, layout: RunLayout, reporter: Reporter, watch: Watch | None
-) -> None:
+def _take_steps(begun: Begun, layout: RunLayout | None, reporter: Reporter, watch: Watch | None) -> None:
     """Train from the current step to the last; a run that is stopped raises KeyboardInterrupt."""
-    settings, fabric = training.settings, training.fabric
-    first, device = fabric.is_global_zero, fabric.device
+    training, loop = begun.training, begun.loop
+    fabric, first, device = training.fabric, training.fabric.is_global_zero, training.fabric.device
     with (
         stopped_by_signals(loop, fabric.world_size),
         reporter.progress("training", loop.steps, "steps", start=loop.step) as bar,
     ):
-        if first:
+        if first and layout is not None:
             _open(training, loop, layout)
             reporter.log = layout.log
         _announce(training, loop, reporter)
-        classes = training.problem.corpus.classes
-        kind = settings.train.logger if first else "none"
-        logger = open_logger(kind, layout.folder, classes, loop.step, asdict(settings))
+        logger = _logger(training, loop, layout)
         estimate = Estimate(loop.steps, device, reporter.say)
 
         def on_row(row: dict[str, Any]) -> None:
             row["alarms"] = _alarms(training, loop)
-            if first:
+            if first and layout is not None:
                 layout.append_metrics(row)
             logger.log(row)
             reporter.say(_in_words(row, loop.steps))
@@ -239,13 +287,22 @@ def _take_steps(
             for row in loop.rows:
                 watch(row)
         loop.on_row, loop.on_progress = on_row, on_progress
-        if first:
+        if first and layout is not None:
             loop.on_checkpoint = partial(_save_state, layout)
-        loop.run(_batches(training, loop, stream))
+        loop.run(_batches(training, loop, begun.stream))
     if loop.step < loop.steps:
-        reporter.say(f"stopped at step {loop.step}; to resume it: `resume=True` `out={str(layout.folder)!r}`")
+        if layout is not None:
+            reporter.say(f"stopped at step {loop.step}; to resume it: `resume=True` `out={str(layout.folder)!r}`")
         raise KeyboardInterrupt
     logger.close()
+
+
+def _logger(training: Training, loop: Loop, layout: RunLayout | None) -> RowLogger:
+    """Return where metrics go in addition to the run folder."""
+    settings, classes = training.settings, training.problem.corpus.classes
+    if layout is None or not training.fabric.is_global_zero:
+        return open_logger("none", Path(), classes, loop.step, {})
+    return open_logger(settings.train.logger, layout.folder, classes, loop.step, asdict(settings))
 
 
 def _open(training: Training, loop: Loop, layout: RunLayout) -> None:

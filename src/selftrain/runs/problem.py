@@ -90,8 +90,13 @@ def _warn(corpus: Corpus, data: DataSettings, reporter: Reporter) -> None:
         reporter.warn(f"{data.labels}: only one image has the label {odd!r}. Did you mean {usual!r}?")
 
 
-def choose_split(settings: Settings, corpus: Corpus, reporter: Reporter, resumed: RunLayout | None = None) -> Split:
-    """Draw the labeled images as the settings say; a resumed run keeps the split it was started with."""
+def choose_split(
+    settings: Settings, corpus: Corpus, reporter: Reporter, resumed: RunLayout | None = None, *, hashed: bool = True
+) -> Split:
+    """Draw the labeled images as the settings say; a resumed run keeps the split it was started with.
+
+    Without ``hashed``, the split has no hash, which takes long for millions of images and only run folders need.
+    """
     if resumed is not None and resumed.split.exists():
         return load_split(resumed.split, corpus)
     if resumed is not None and resumed.checkpoints.is_dir():
@@ -109,6 +114,7 @@ def choose_split(settings: Settings, corpus: Corpus, reporter: Reporter, resumed
         pile=Pile(data.imbalance, data.label_imbalance, data.imbalance_order, data.junk, data.label_modes),
         looks=None if data.label_modes is None else _looks(data, corpus, reporter),
         say=reporter.say,
+        hashed=hashed,
     )
     return split if data.fold is None else _hold_out_fold(data, split, corpus)
 

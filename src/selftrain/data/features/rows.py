@@ -17,30 +17,53 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from selftrain.data.features.joined import JoinedFeatures
+from selftrain.data.features.mapped import place_in_file
 from selftrain.data.images import Images
 from selftrain.errors import UserError
 
+CHUNK = 1 << 24
+"""bytes of an array that are looked at together"""
+
+
+class RowNames(Sequence[str]):
+    """The numbers of rows as their names, all of the same width; made when they are asked for."""
+
+    def __init__(self, rows: int):
+        self.rows, self.width = range(rows), len(str(rows))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, i: Any) -> Any:
+        return [self._name(k) for k in self.rows[i]] if isinstance(i, slice) else self._name(self.rows[i])
+
+    def _name(self, k: int) -> str:
+        return f"{k:0{self.width}d}"
+
 
 class FeatureRows(Images):
-    """Feature vectors: (n, dim), or (n, views, dim) with the clean view first and strong views after it."""
+    """Feature vectors: (n, dim), or (n, views, dim) with the clean view first and strong views after it.
 
-    def __init__(self, array: Any, names: Sequence[str] | None = None):
-        values = np.asarray(array)
+    They keep the type of their numbers, and a memory map stays on disk: batches become float32 when they are read.
+    """
+
+    def __init__(self, array: Any, names: Sequence[str] | None = None, *, checked: bool = False):
+        """``checked``: all numbers are known to be finite."""
+        values = array if isinstance(array, np.memmap) else np.asarray(array)
         if values.ndim == 2:
             values = values[:, None]
-        if values.ndim != 3 or 0 in values.shape[1:] or not np.issubdtype(values.dtype, np.number):
+        if values.ndim != 3 or 0 in values.shape[1:] or values.dtype.kind not in "biuf":
             raise UserError(
                 f"features: expected numbers of shape (n, dim) or (n, views, dim), got {values.dtype} of shape "
                 f"{np.shape(array)}."
             )
-        values = values.astype(np.float32, copy=False)
-        bad = np.flatnonzero(~np.isfinite(values).all(axis=(1, 2)))
+        if not values.dtype.isnative or values.dtype.itemsize > 8:  # torch has no such numbers
+            values = values.astype(np.float32)
+        bad: list[int] = [] if checked else not_finite(values)
         if len(bad):
             raise UserError(f"features: {len(bad)} of {len(values)} rows are not finite, the first is row {bad[0]}.")
         self.values = values
-        self.names = (
-            list(names) if names is not None else [f"{i:0{len(str(len(values)))}d}" for i in range(len(values))]
-        )
+        self.names = RowNames(len(values)) if names is None else list(names)
 
     @property
     def dim(self) -> int:
@@ -55,11 +78,42 @@ class FeatureRows(Images):
 
     def stamps(self, times: bool = True) -> Iterator[bytes]:
         yield repr(self.values.shape).encode()
-        yield self.values.tobytes()
+        yield from (part.astype(np.float32, copy=False).tobytes() for _, part in chunks(self.values))
 
     def subset(self, indices: Any) -> FeatureRows:
         rows = self._positions(indices)
-        return FeatureRows(self.values[rows], [self.names[i] for i in rows])
+        return FeatureRows(self.values[rows], [self.names[i] for i in rows.tolist()], checked=True)
+
+
+def chunks(values: NDArray[Any]) -> Iterator[tuple[int, NDArray[Any]]]:
+    """Yield the rows of an array in parts of a few megabytes, each with the number of its first row.
+
+    A memory map is read from its file: mapped pages would count towards the process until the kernel reclaims them.
+    """
+    place = place_in_file(values)
+    numbers = max(1, int(np.prod(values.shape[1:])))
+    nbytes = numbers * values.dtype.itemsize
+    step = max(1, CHUNK // nbytes)
+    for start in range(0, len(values), step):
+        rows = min(step, len(values) - start)
+        if place is None:
+            yield start, values[start : start + rows]
+        else:
+            part = np.fromfile(place.name, values.dtype, rows * numbers, offset=place.offset + start * nbytes)
+            yield start, part.reshape(rows, *values.shape[1:])
+
+
+def not_finite(values: NDArray[Any]) -> list[int]:
+    """Return the rows with a number that is not finite in float32."""
+    bad: list[int] = []
+    if values.dtype.kind != "f":
+        return bad
+    for start, part in chunks(values):
+        with np.errstate(over="ignore"):
+            finite = np.isfinite(part.astype(np.float32, copy=False)).reshape(len(part), -1).all(axis=1)
+        if not finite.all():
+            bad += (start + np.flatnonzero(~finite)).tolist()
+    return bad
 
 
 def feature_rows(features: Any, dim: int) -> FeatureRows:

@@ -13,9 +13,10 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 
 from selftrain.data.corpus import Corpus
-from selftrain.data.features.rows import FeatureRows
+from selftrain.data.features.rows import FeatureRows, not_finite
 from selftrain.data.images import ArrayImages, Images
 from selftrain.data.sources.class_names import composed, encode_labels
+from selftrain.data.sources.labels import read_labels
 from selftrain.errors import UserError
 
 Pair = tuple[NDArray[Any], Any]
@@ -31,14 +32,17 @@ def numeric_pair(value: Any, argument: str) -> Pair:
     """Return a pair (x, y) with x as a NumPy array of finite numbers; ``argument`` is its name in errors."""
     if len(value) != 2:
         raise UserError(f"`{argument}`: expected a pair of arrays (x, y), got {len(value)} items.")
+    x = value[0]
     try:
-        x = np.asarray(value[0].detach() if isinstance(value[0], torch.Tensor) else value[0])
+        if not isinstance(x, np.memmap):  # which would lose its file
+            x = np.asarray(x.detach() if isinstance(x, torch.Tensor) else x)
     except ValueError:
         raise UserError(f"`{argument}`: the rows of x do not all have the same shape.") from None
     if not (np.issubdtype(x.dtype, np.floating) or np.issubdtype(x.dtype, np.integer) or x.dtype == bool):
         raise UserError(f"`{argument}`: expected real numbers in x, got {x.dtype} of shape {x.shape}.")
-    if np.issubdtype(x.dtype, np.floating) and x.ndim < 4 and not np.isfinite(x).all():
-        raise UserError(f"`{argument}`: row {int(np.argwhere(~np.isfinite(x))[0][0])} of x is not finite.")
+    bad: list[int] = not_finite(x) if x.ndim < 4 else []
+    if len(bad):
+        raise UserError(f"`{argument}`: row {bad[0]} of x is not finite.")
     return x, value[1]
 
 
@@ -54,10 +58,10 @@ def corpus_of_pairs(data: Pair, test: Pair | None, *, features: bool) -> Corpus:
     """Return the corpus of a pair (x, y) and optionally a second one for testing; ``features``: x holds features."""
     if not features:
         return corpus_from_arrays(*data, **({} if test is None else {"test_x": test[0], "test_y": test[1]}))
-    x = FeatureRows(data[0])
+    x = FeatureRows(data[0], checked=True)
     if test is None:
         return corpus_from_arrays(x, data[1])
-    test_x = FeatureRows(test[0])
+    test_x = FeatureRows(test[0], checked=True)
     if x.dim != test_x.dim:
         raise UserError(f"`test`: its rows have {test_x.dim} numbers, the training rows have {x.dim}.")
     return corpus_from_arrays(x, data[1], test_x=test_x, test_y=test[1])
@@ -80,7 +84,7 @@ def corpus_from_arrays(
     x
         Images as ``ArrayImages`` takes them, or ``Images``.
     y
-        One label per image: integers with -1 for unlabeled, or strings with ``""``, ``None`` or -1 for unlabeled.
+        One label per image, with -1, ``None``, NaN or, among strings, ``""`` for unlabeled.
     test_x, test_y
         The test set; every image must be labeled.
     classes
@@ -131,31 +135,12 @@ def every_label(y: ArrayLike, count: int, argument: str) -> list[Any]:
     return values
 
 
-def label_values(y: ArrayLike, argument: str) -> list[Any]:
+def label_values(y: Any, argument: str) -> list[Any]:
     """Return labels as a list of int or of str, with None for unlabeled."""
-    try:
-        array = np.asarray(y)
-    except ValueError:
-        raise UserError(f"{argument}: must be one label per image; got rows of different lengths.") from None
-    if array.ndim != 1:
-        raise UserError(f"{argument}: must be one label per image; got shape {array.shape}.")
-    if np.issubdtype(array.dtype, np.floating):
-        if not np.all(array == np.rint(array)):  # also false for NaN
-            raise UserError(f"{argument}: must be integers or strings; got {array.dtype} (-1 marks unlabeled images).")
-        array = array.astype(np.int64)
-    values: list[Any] = []
-    for value in array.tolist():
-        if value is None or value == -1 or (isinstance(value, str) and value in ("", "-1")):
-            values.append(None)  # NumPy turns -1 among strings into "-1"
-        elif isinstance(value, str):
-            values.append(composed(value))
-        elif isinstance(value, (int, np.integer)) and value >= 0:
-            values.append(int(value))
-        else:
-            raise UserError(
-                f"{argument}: {value!r} is not a label; use integers from 0, or strings, and -1 or None for unlabeled."
-            )
-    kinds = {type(value) for value in values if value is not None}
-    if len(kinds) > 1:
-        raise UserError(f"{argument}: mixes integers and strings; use only one kind.")
-    return values
+    found = read_labels(y, argument)
+    values = [composed(value) if isinstance(value, str) else _plain(value) for value in found.classes.tolist()]
+    return [None if k < 0 else values[k] for k in found.positions.tolist()]
+
+
+def _plain(value: Any) -> Any:
+    return int(value) if isinstance(value, (bool, int, float)) else str(value)
