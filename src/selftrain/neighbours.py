@@ -10,9 +10,12 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from torch import Tensor
+from torch.nn.functional import normalize
 
 CANDIDATES, CHUNK = 20_000, 1024
 """rows that are searched if there are more, and rows that are compared with all of them at once"""
+COMPONENTS = 64
+"""directions in which a few rows at a time are compared with the candidates"""
 
 
 class Nearest(NamedTuple):
@@ -32,7 +35,7 @@ def candidate_rows(n: int, first: int = 0) -> Tensor:
 
 def nearest_rows(values: Tensor, k: int, first: int = 0) -> Nearest:
     """Return the k nearest candidates of each row (fewer if there are fewer); a row is not its own neighbour."""
-    unit = torch.nn.functional.normalize(values, dim=1)
+    unit = normalize(values, dim=1)
     n = len(unit)
     candidates = candidate_rows(n, first).to(values.device)
     k = min(k, len(candidates) - 1)
@@ -46,3 +49,35 @@ def nearest_rows(values: Tensor, k: int, first: int = 0) -> Nearest:
         likeness[rows], places = all_pairs.topk(k, dim=1)
         near[rows] = candidates[places]
     return Nearest(near, likeness)
+
+
+class Search:
+    """The nearest candidates of a few rows at a time, for more rows than it pays to compare beforehand.
+
+    Rows are compared in the directions in which the candidates vary most.
+    """
+
+    def __init__(self, candidates: Tensor, values: Tensor):
+        """``candidates`` are row numbers, and ``values`` these rows."""
+        unit = normalize(values, dim=1)
+        self.candidates, self.basis = candidates, principal_directions(unit, COMPONENTS)
+        self.keys = project(unit, self.basis).T.contiguous()
+
+    def __call__(self, rows: Tensor, values: Tensor, k: int) -> Tensor:
+        """Return the k nearest candidates (n, k) of these rows; a row is not its own neighbour."""
+        likeness = project(normalize(values, dim=1), self.basis) @ self.keys
+        likeness[rows[:, None] == self.candidates[None]] = -2
+        return self.candidates[likeness.topk(k, dim=1).indices]
+
+
+def principal_directions(x: Tensor, count: int) -> Tensor:
+    """Return the directions (dim, count) in which features vary most; empty if there are no more than count."""
+    if not 0 < count < min(x.shape):
+        return x.new_zeros(0)
+    found: Tensor = torch.linalg.eigh(x.T @ x).eigenvectors
+    return found[:, -count:].contiguous()
+
+
+def project(x: Tensor, basis: Tensor) -> Tensor:
+    """Return features in a basis, of unit length again; as they are if the basis is empty."""
+    return normalize(x @ basis, dim=1) if len(basis) else x

@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from selftrain.errors import UserError
 from selftrain.estimator.inputs import dense, read_rows, read_targets, seed_of, value_errors
 from selftrain.estimator.method_options import options_of, with_method_options
+from selftrain.estimator.training_rows import TrainingRows
 
 if TYPE_CHECKING:
     from selftrain.methods import Method
@@ -72,7 +73,9 @@ class DSTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     transduction_ : ndarray of shape (n_samples,)
         The label of each row of X: the given one, or else the predicted one.
     label_distributions_ : ndarray of shape (n_samples, n_classes)
-        The probabilities of the classes for each row of X, as float32; 1 for a given label.
+        The probabilities of the classes for each row of X, as float32; 1 for a given label. With more than 20,000 rows,
+        this and ``transduction_`` are computed from X when they are first used, because that can take longer than the
+        fit; a pickled classifier has them only if they were used before.
     prior_ : ndarray of shape (n_classes,)
         The estimated frequencies of the classes among all rows of X.
     novelty_ : ndarray of shape (n_samples,) or None
@@ -109,6 +112,9 @@ class DSTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     >>> bool(clf.score(X[60:], truth[60:]) > 0.8)
     True
     """
+
+    classes_: Array
+    _weights: dict[str, Any]
 
     def __init__(
         self,
@@ -199,7 +205,7 @@ class DSTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.novelty_ = fitted.novelty
         self._model = fitted.model
         self._weights = fitted.weights
-        self._label_training_rows(rows, found.positions)
+        self._rows = TrainingRows.of(rows, found.positions, fitted)
         return self
 
     def _train(self, rows: Array, positions: NDArray[np.int64], names: list[str], start: Any) -> Fitted:
@@ -208,7 +214,7 @@ class DSTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         from selftrain.data.features.rows import FeatureRows
         from selftrain.data.source import ARRAYS
         from selftrain.methods import Method
-        from selftrain.runs.arguments import joined_settings
+        from selftrain.runs.arguments import joined
         from selftrain.runs.in_memory import fit_in_memory
 
         if not isinstance(self.method, (str, Method)):
@@ -221,7 +227,7 @@ class DSTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "train.steps": self.steps,
             "method": self.method if isinstance(self.method, str) else None,
         }
-        given = joined_settings({name: value for name, value in named.items() if value is not None}, self.settings)
+        given = joined({name: value for name, value in named.items() if value is not None}, self.settings)
         corpus = Corpus(ARRAYS, tuple(names), FeatureRows(rows, checked=True), positions, positions)
         return fit_in_memory(
             corpus,
@@ -232,17 +238,22 @@ class DSTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             start=start,
         )
 
-    def _label_training_rows(self, rows: Array, positions: NDArray[np.int64]) -> None:
-        known = np.flatnonzero(positions >= 0)
-        p = np.empty((len(rows), len(self.classes_)), np.float32)
-        done = 0
-        for part in self._batches(rows):
-            p[done : done + len(part)] = part
-            done += len(part)
-        p[known] = 0
-        p[known, positions[known]] = 1
-        self.label_distributions_ = p
-        self.transduction_ = self.classes_[p.argmax(axis=1)]
+    @property
+    def label_distributions_(self) -> NDArray[np.float32]:
+        """The probabilities of the classes for each row of X in ``fit``; 1 for a given label."""
+        return self._training_rows().probabilities(self)
+
+    @property
+    def transduction_(self) -> Array:
+        """The label of each row of X in ``fit``: the given one, or else the predicted one."""
+        labels: Array = self.classes_[self._training_rows().probabilities(self).argmax(axis=1)]
+        return labels
+
+    def _training_rows(self) -> TrainingRows:
+        if not hasattr(self, "_rows"):
+            raise AttributeError(f"This {type(self).__name__} instance is not fitted yet.")
+        rows: TrainingRows = self._rows
+        return rows
 
     def predict(self, X: Any) -> Array:
         """Return the most probable class of each row.
@@ -277,7 +288,7 @@ class DSTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         check_is_fitted(self)
         with value_errors():
             rows = read_rows(self, X, reset=False)
-        return np.concatenate(list(self._batches(rows)))
+        return np.concatenate(list(self._probabilities(rows)))
 
     def predict_log_proba(self, X: Any) -> NDArray[np.float64]:
         """Return the logarithms of the probabilities of the classes.
@@ -311,7 +322,7 @@ class DSTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         scores = self.predict_log_proba(X)
         return scores if scores.shape[1] > 2 else scores[:, 1] - scores[:, 0]
 
-    def _batches(self, rows: Any) -> Iterator[NDArray[np.float64]]:
+    def _probabilities(self, rows: Any) -> Iterator[NDArray[np.float64]]:
         """Yield the probabilities of a few rows at a time."""
         import torch
 

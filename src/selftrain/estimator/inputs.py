@@ -1,6 +1,6 @@
 """X and y of an estimator, checked as scikit-learn does, without a copy of large arrays.
 
-Knows nothing of training. X may be an array, a memory map, a tensor, a table or a sparse matrix; y is one label per row.
+Knows nothing of training. X may be an array, a memory map, a tensor, a table or a sparse matrix.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def read_rows(estimator: BaseEstimator, X: Any, *, reset: bool) -> Any:
     With ``reset``, remember the number and the names of the features; otherwise compare them with the remembered ones.
     """
     X = _without_torch(X)
-    if np.ndim(X) == 3 and not sparse.issparse(X):
+    if getattr(X, "ndim", None) == 3:
         X = X if isinstance(X, np.memmap) else check_array(X, allow_nd=True, ensure_all_finite=False, input_name="X")
         if not X.shape[1]:
             raise ValueError(f"Found array with 0 view(s) (shape={X.shape}) while a minimum of 1 is required.")
@@ -79,10 +79,10 @@ def _check_finite(rows: Any) -> None:
         )
 
 
-def dense(rows: Any) -> Array:
+def dense(rows: Any) -> Any:
     """Return a sparse matrix as an array of float32, if it fits into memory; an array is returned as it is."""
     if not sparse.issparse(rows):
-        return np.asanyarray(rows)
+        return rows
     nbytes = 4 * rows.shape[0] * rows.shape[1]
     in_words = f"X is sparse; as an array of {rows.shape[0]:,} x {rows.shape[1]:,} it takes {nbytes / 2**30:.1f} GB"
     advice = "Reduce it first, for example with TruncatedSVD in a Pipeline"
@@ -113,7 +113,7 @@ def read_targets(estimator: BaseEstimator, y: Any, rows: Any) -> Any:
 
 def _one_column(y: Any) -> Any:
     """Return the only column of a table or of an array (n, 1), with scikit-learn's warning."""
-    shape = np.shape(y)
+    shape: tuple[int, ...] = getattr(y, "shape", ())
     if len(shape) != 2 or shape[1] != 1:
         return y
     message = "A column-vector y was passed when a 1d array was expected. Please change the shape of y to (n_samples,)."

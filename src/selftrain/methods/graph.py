@@ -19,11 +19,9 @@ from selftrain.methods.fitted import (
     FittedPredictor,
     SoftNeighbours,
     Solution,
-    principal_directions,
-    project,
 )
 from selftrain.methods.functional import PseudoLabels
-from selftrain.neighbours import Nearest, candidate_rows, nearest_rows
+from selftrain.neighbours import Nearest, candidate_rows, nearest_rows, principal_directions, project
 
 Array = NDArray[Any]
 

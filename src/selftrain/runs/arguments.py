@@ -66,7 +66,7 @@ def parse_arguments(
                 f"`backbone` {given['network.backbone']!r}: these arrays are features already. Leave `backbone` out."
             )
         given["network.backbone"] = "features"
-    given = joined_settings({name: value for name, value in given.items() if value is not None}, settings)
+    given = joined({name: value for name, value in given.items() if value is not None}, settings)
     if config is not None:
         given = read_config(Path(config)) | given
     if isinstance(given.get("data.junk_from"), str):
@@ -75,8 +75,8 @@ def parse_arguments(
     return Arguments(given, arrays, test_arrays, method if isinstance(method, Method) else None)
 
 
-def joined_settings(given: dict[str, Any], settings: Mapping[str, Any] | None) -> dict[str, Any]:
-    """Return arguments by their dotted names together with ``settings``, which may not contradict them."""
+def joined(given: dict[str, Any], settings: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the arguments together with ``settings``, which may not contradict them."""
     if settings is None:
         settings = {}
     if not isinstance(settings, Mapping):
@@ -88,7 +88,7 @@ def joined_settings(given: dict[str, Any], settings: Mapping[str, Any] | None) -
             raise UserError(
                 f"`settings`: {name}={value} conflicts with {given[name]}, which was also given. Keep one of them."
             )
-    joined = {**given, **settings}
-    if joined.get("data.cache"):
-        joined["data.cache"] = str(Path(joined["data.cache"]).expanduser().resolve())  # it need not exist yet
-    return joined
+    both = {**given, **settings}
+    if both.get("data.cache"):
+        both["data.cache"] = str(Path(both["data.cache"]).expanduser().resolve())  # it need not exist yet
+    return both

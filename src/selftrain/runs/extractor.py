@@ -59,17 +59,18 @@ class Extractor:
                 self._folded = fold_batch_norm(self.encoder, example.to(self.device))
             return self._folded
 
-    def features(self, images: Images, names: Sequence[str], flip: bool = True) -> Features:
+    def features(self, images: Images, names: Sequence[str], flip: bool = True, *, store: bool = True) -> Features:
         """Return the features (n, views, dim) of the named views of every image.
 
-        Each part of joined images has a cache of its own, so adding images recomputes nothing for the others.
+        Each part of joined images has a cache of its own, so adding images recomputes nothing for the others. Without
+        ``store``, all features are computed now, and none are stored.
         """
         if isinstance(images, JoinedImages):
-            pieces = [(self._stored(piece, names, flip), places) for piece, places in images.pieces()]
+            pieces = [(self._extracted(piece, names, flip, store), places) for piece, places in images.pieces()]
             return JoinedFeatures.of(pieces)
-        return self._stored(images, names, flip)
+        return self._extracted(images, names, flip, store)
 
-    def _stored(self, images: Images, names: Sequence[str], flip: bool) -> NDArray[Any]:
+    def _extracted(self, images: Images, names: Sequence[str], flip: bool, store: bool) -> NDArray[Any]:
         about: dict[str, Any] = {
             "backbone": self.card.backbone,
             "weights": self.card.weights,
@@ -90,7 +91,7 @@ class Extractor:
                 self,
                 dim=self.dim,
                 about=about,
-                root=cache_root(self.data.cache) / "features",
+                root=cache_root(self.data.cache) / "features" if store else None,
                 seed=self.data.views_seed,
                 dtype=self.data.cache_dtype,
                 threads=threads if on_cpu else 4,

@@ -23,6 +23,7 @@ from selftrain.methods.prior import Prior
 from selftrain.runs.finish import Outcome, final_card, screened
 from selftrain.runs.fit import Begun, begin, complete
 from selftrain.runs.folder import check_free
+from selftrain.runs.image_outputs import sampled
 from selftrain.runs.layout import RunLayout
 from selftrain.runs.model import ModelCard
 from selftrain.runs.pile_results import in_words
@@ -48,6 +49,10 @@ class Fitted:
     """(n,) of each image of the corpus: 0 for a member of a class, 1 for an image of none; None if not looked for"""
     weights: Weights
     """of psi and all heads, for another run to start from"""
+    rows: NDArray[np.int64]
+    """images of the corpus whose probabilities were computed on the way"""
+    probabilities: NDArray[np.float32]
+    """(len(rows), K)"""
 
 
 def fit_in_memory(
@@ -84,6 +89,10 @@ def _fitted(begun: Begun, outcome: Outcome) -> Fitted:
     if pile is not None:
         novelty = np.zeros(len(training.problem.corpus.images), np.float32)
         novelty[training.problem.split.unlabeled] = 1 - pile.weight.cpu().numpy()
+    rows, p = np.empty(0, np.int64), np.empty((0, net.task.classes), np.float32)
+    if verdict is not None:
+        pool = training.problem.split.unlabeled
+        rows, p = pool[sampled(len(pool))], verdict.pool.float().cpu().numpy()
     return Fitted(
         model=outcome.model.cpu().eval().requires_grad_(False),
         card=final_card(training, outcome),
@@ -92,4 +101,6 @@ def _fitted(begun: Begun, outcome: Outcome) -> Fitted:
         prior=net.part(PRIOR, Prior).pool.cpu().numpy().copy() if PRIOR in net.parts else None,
         novelty=novelty,
         weights=trained_weights(net),
+        rows=rows,
+        probabilities=p,
     )

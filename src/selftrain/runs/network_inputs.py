@@ -19,7 +19,8 @@ from selftrain.console import Reporter
 from selftrain.data.corpus import Corpus
 from selftrain.data.features.extract import view_names
 from selftrain.data.features.rows import FeatureRows, feature_batches
-from selftrain.data.features.views import FeatureSpaceViews, FeatureViews
+from selftrain.data.features.space_views import FeatureSpaceViews
+from selftrain.data.features.views import FeatureViews
 from selftrain.data.images import ArrayImages, Images
 from selftrain.data.views.image_views import ImageViews, ViewMaker, clean_batches
 from selftrain.errors import UserError
@@ -177,8 +178,8 @@ class FrozenInputs:
         return OnFeatures(self.extractor.encoder, trained)
 
 
-def make_extractor(settings: Settings, corpus: Corpus, device: torch.device, reporter: Reporter) -> Extractor:
-    """Return the frozen backbone of a run."""
+def make_extractor(settings: Settings, corpus: Corpus | None, device: torch.device, reporter: Reporter) -> Extractor:
+    """Return the frozen backbone of a run; without a corpus, one whose card names no classes."""
     network, data = settings.network, settings.data
     _check_bottleneck(network.bottleneck)
     backbone = build_backbone(network.backbone, weights=network.weights, size=data.size, channels=3)
@@ -190,8 +191,9 @@ def make_extractor(settings: Settings, corpus: Corpus, device: torch.device, rep
     side = data.size or backbone.preprocessing.size
     _warn_of_size(backbone, side, reporter)
     card = make_card(
-        network, backbone, corpus.classes, side, _clean_crop(data), frozen=True, weights=weights_hash(backbone)
-    )
+        network, backbone, () if corpus is None else corpus.classes, side, _clean_crop(data), frozen=True,
+        weights=weights_hash(backbone),
+    )  # fmt: skip
     return Extractor(make_encoder(card, backbone), card, data, device, reporter)
 
 
@@ -234,7 +236,7 @@ class FeatureArrayInputs:
         if values.shape[1] > 1:
             names = ("weak", *(f"strong_{i}" for i in range(1, values.shape[1])))
             return FeatureViews(values, names, rows)
-        return FeatureSpaceViews.compute(
+        return FeatureSpaceViews(
             values[:, 0], rows, noise=data.feature_noise, dropout=data.feature_dropout, mixup=data.feature_mixup
         )
 

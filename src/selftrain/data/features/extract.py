@@ -6,6 +6,7 @@ Knows nothing of methods or of which backbone it is: it is given a function from
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ def extract_features(
     *,
     dim: int,
     about: dict[str, Any],
-    root: Path,
+    root: Path | None,
     seed: int = 0,
     dtype: str = "float16",
     threads: int = 1,
@@ -50,7 +51,8 @@ def extract_features(
 ) -> NDArray[Any]:
     """Return features (n, views, dim) of every image; those that the cache already holds are not recomputed.
 
-    ``about`` lists everything besides the images that they depend on: backbone, weights, size, augmentation.
+    ``about`` lists everything besides the images that they depend on: backbone, weights, size, augmentation. Without a
+    folder of caches, ``root``, nothing is stored.
     """
 
     def compute(start: int, stop: int) -> NDArray[Any]:
@@ -60,6 +62,11 @@ def extract_features(
         features = torch.cat([encode(part) for part in torch.split(together, batch)])
         return features.view(stop - start, len(names), dim).numpy()
 
+    if root is None:
+        starts = range(0, len(views), PIECE)
+        with ThreadPoolExecutor(threads) as pool:
+            parts = pool.map(lambda start: compute(start, min(start + PIECE, len(views))), starts)
+            return np.concatenate([np.empty((0, len(names), dim)), *parts]).astype(dtype)
     return cached_array(
         root,
         {**about, "views": list(names), "seed": seed, "images": fingerprint(views.images)},

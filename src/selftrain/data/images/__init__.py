@@ -7,6 +7,7 @@ from selftrain.data.images.arrays import ArrayImages
 from selftrain.data.images.check import check_images
 from selftrain.data.images.decode import UnreadableImage, read_image
 from selftrain.data.images.find import IMAGE_SUFFIXES, SearchNotes, find_images, is_hidden, suffix_list
+from selftrain.data.images.loaded import LoadedImages
 from selftrain.data.images.sequence import EncodedImages, FileImages, Images, JoinedImages, file_stamp, fingerprint
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "FileImages",
     "Images",
     "JoinedImages",
+    "LoadedImages",
     "SearchNotes",
     "UnreadableImage",
     "check_images",

@@ -118,18 +118,23 @@ def read_image(
         if min_side is not None:
             image.draft(None, (min_side, min_side))
         image.load()
-        orientation = _orientation(image)
-        result = _eight_bits(image)
-        if result.mode != mode:
-            if result.mode not in ("RGB", "L"):
-                result = result.convert("RGB")  # CMYK, palette, LAB, ...: grey is computed from colour
-            result = result.convert(mode)
-        elif result is image:
-            result = image.copy()  # releases the file
-        if orientation in _UPRIGHT:
-            result = result.transpose(_UPRIGHT[orientation])
-        result.info = {}
-        return result
+        return as_pixels(image, mode)
+
+
+def as_pixels(image: Image.Image, mode: str) -> Image.Image:
+    """Return a copy of a loaded image as upright 8-bit pixels without metadata, in the way of ``read_image``."""
+    orientation = _orientation(image)
+    result = _eight_bits(image)
+    if result.mode != mode:
+        if result.mode not in ("RGB", "L"):
+            result = result.convert("RGB")  # CMYK, palette, LAB, ...: grey is computed from colour
+        result = result.convert(mode)
+    elif result is image:
+        result = image.copy()  # releases the file
+    if orientation in _UPRIGHT:
+        result = result.transpose(_UPRIGHT[orientation])
+    result.info = {}
+    return result
 
 
 @contextlib.contextmanager
