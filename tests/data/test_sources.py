@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 from PIL import Image
 
@@ -527,6 +528,9 @@ IMAGES = np.arange(6 * 4 * 4, dtype=np.uint8).reshape(6, 4, 4)
         (np.array(["b", "a", -1, "a", "b", -1], object), ("a", "b"), [1, 0, -1, 0, 1, -1]),
         (np.array(["b", "a", -1, "a", "b", -1]), ("a", "b"), [1, 0, -1, 0, 1, -1]),
         (np.array([np.int64(3), None, np.int64(1), None, 1, 3], object), ("1", "3"), [1, -1, 0, -1, 0, 1]),
+        ([0, 1, np.nan, 0, 0, 1], ("0", "1"), [0, 1, -1, 0, 0, 1]),
+        (["b", "a", np.nan, "a", "b", None], ("a", "b"), [1, 0, -1, 0, 1, -1]),
+        (pd.Series([3, None, 1, None, 1, 3], dtype="Int64"), ("1", "3"), [1, -1, 0, -1, 0, 1]),
     ],
 )
 def test_labels_in_arrays(y: object, classes: tuple[str, ...], labels: list[int]) -> None:
@@ -561,8 +565,8 @@ def test_arrays_with_class_names_and_a_test_set() -> None:
         ([[0, 1]] * 6, {}, r"y: must be one label per image; got shape \(6, 2\)"),
         ([[0, 1], [1]] * 3, {}, r"y: must be one label per image; got rows of different lengths"),
         ([0, 1, 2, -2, 0, 1], {}, "y: -2 is not a label"),
-        ([0, 1, np.nan, 0, 0, 1], {}, "y: must be integers or strings; got float64"),
-        (np.array(["a", "b", np.nan, "a", "a", "a"], object), {}, "y: nan is not a label"),
+        ([0, 1, 0.5, 0, 0, 1], {}, "y: must be integers or strings; got float64 with the value 0.5"),
+        (np.array(["a", "b", np.nan, "a", "a", "a"]), {}, "y: has 'nan' among its strings"),
         (np.array(["a", 1, None, "a", "a", "a"], object), {}, "y: mixes integers and strings"),
         ([1, 1, 1, -1, -1, -1], {}, r"y: only one class \(1\)"),
         ([-1] * 6, {}, "y: no labeled image"),

@@ -43,20 +43,26 @@ def read_labels(y: Any, argument: str) -> GivenLabels:
 def _values_and_missing(y: Any, argument: str) -> tuple[Array, NDArray[np.bool_]]:
     """Return the values that are not missing, in their own type, and which rows are missing."""
     if hasattr(y, "is_null") and hasattr(y, "drop_nulls"):  # polars
-        return np.asarray(y.drop_nulls().to_numpy()), np.asarray(y.is_null().to_numpy(), bool)
-    if hasattr(y, "isna") and hasattr(y, "dropna") and np.ndim(y) == 1:  # pandas
-        dtype = getattr(y.dtype, "numpy_dtype", None)
-        return np.asarray(y.dropna(), dtype), np.asarray(y.isna(), bool)
-    array = _as_array(y, argument)
-    if array.dtype.kind == "f":
-        missing = np.isnan(array)
-    elif array.dtype.kind in "mM":
-        missing = np.isnat(array)
-    elif array.dtype == object:
-        missing = np.fromiter(map(_is_missing, array), bool, len(array))
+        values, missing = np.asarray(y.drop_nulls().to_numpy()), np.array(y.is_null().to_numpy(), bool)
+    elif hasattr(y, "isna") and hasattr(y, "dropna") and np.ndim(y) == 1:  # pandas
+        values = np.asarray(y.dropna(), getattr(y.dtype, "numpy_dtype", None))
+        missing = np.array(y.isna(), bool)
     else:
-        missing = np.zeros(len(array), bool)
-    return array[~missing], missing
+        values = _as_array(y, argument)
+        missing = np.zeros(len(values), bool)
+    more = _missing(values)
+    missing[np.flatnonzero(~missing)[more]] = True
+    return values[~more], missing
+
+
+def _missing(values: Array) -> NDArray[np.bool_]:
+    if values.dtype.kind == "f":
+        return np.isnan(values)
+    if values.dtype.kind in "mM":
+        return np.isnat(values)
+    if values.dtype == object:
+        return np.fromiter(map(_is_missing, values), bool, len(values))
+    return np.zeros(len(values), bool)
 
 
 def _as_array(y: Any, argument: str) -> Array:
@@ -111,10 +117,10 @@ def _marked(known: Array, argument: str) -> NDArray[np.bool_]:
                 f"'', or None in an array of type object."
             )
         return np.isin(known, AS_TEXT)
-    if (kind == "f" and not np.all(known == np.rint(known))) or (kind == "f" and np.isinf(known).any()):
-        odd = known[(known != np.rint(known)) | np.isinf(known)][0]
+    odd = known[(known != np.rint(known)) | np.isinf(known)] if kind == "f" else known[:0]
+    if len(odd):
         raise UserError(
-            f"{argument}: must be integers or strings; got {known.dtype} with the value {odd:g} (-1 and NaN mark "
+            f"{argument}: must be integers or strings; got {known.dtype} with the value {odd[0]:g} (-1 and NaN mark "
             f"unlabeled images)."
         )
     if kind in "if":
