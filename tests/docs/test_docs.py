@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import doctest
 import re
 import shlex
 from importlib import import_module
@@ -58,6 +59,23 @@ def test_the_loop_in_own_loop_md_runs(capsys: pytest.CaptureFixture[str]) -> Non
 def test_the_readmes_loop_runs() -> None:
     (code,) = [block for block in blocks(ROOT / "README.md", "python") if "objective(" in block]
     assert run([code])["losses"].total.isfinite()
+
+
+@pytest.mark.long
+def test_the_code_in_arrays_md_runs() -> None:
+    needs_files = ("paths", "X_held_out")
+    code = [text for text in blocks(ROOT / "docs" / "arrays.md", "python") if not any(n in text for n in needs_files)]
+    assert len(code) == 4
+    names = run(code)
+    assert names["clf"].score(names["X"], names["truth"]) > 0.8
+    assert names["search"].best_score_ > 0.5
+
+
+@pytest.mark.parametrize("module", ["classifier", "folds", "frozen"])
+def test_examples_in_docstrings_run(module: str) -> None:
+    found = doctest.testmod(import_module(f"selftrain.estimator.{module}"))
+    assert found.attempted
+    assert not found.failed
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))

@@ -41,8 +41,10 @@ def test_attributes_describe_the_training_rows() -> None:
     assert (clf.transduction_ == truth).mean() > 0.9
     others = np.flatnonzero(y < 0)
     assert np.allclose(clf.label_distributions_[others], clf.predict_proba(x[others]), atol=1e-5)
+    assert clf.prior_ is not None
     assert np.allclose(clf.prior_.sum(), 1, atol=1e-5)
     assert clf.guard_ is not None
+    assert clf.novelty_ is not None
     assert clf.guard_["choice"] in ("blend", "labels_only")
     assert clf.novelty_.shape == (len(x),)
     assert (clf.novelty_[y >= 0] == 0).all()
@@ -52,6 +54,7 @@ def test_rows_that_look_like_no_class_are_novel() -> None:
     x, y, _ = pile(labels=12)
     junk = features(60, seed=5, first=8)[0]
     clf = quick().fit(np.concatenate([x, junk]), np.concatenate([y, np.full(len(junk), -1)]))
+    assert clf.novelty_ is not None
     assert clf.novelty_[len(x) :].mean() > clf.novelty_[: len(x)].mean() + 0.5
 
 

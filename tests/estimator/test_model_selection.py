@@ -17,6 +17,11 @@ from selftrain import LabeledStratifiedKFold
 from tests.estimator.small import Array, pile, quick
 
 
+def words(y: Array) -> Array:
+    """Return integer labels as strings, with None for unlabeled."""
+    return np.array([None if k < 0 else "abc"[k] for k in y], object)
+
+
 def test_folds_test_on_labels_and_train_on_the_whole_pool() -> None:
     _, y, _ = pile()
     folds = list(LabeledStratifiedKFold(n_splits=3).split(y, y))
@@ -33,7 +38,7 @@ def test_folds_test_on_labels_and_train_on_the_whole_pool() -> None:
 def test_folds_of_labels_of_any_kind() -> None:
     _, y, _ = pile()
     expected = [test.tolist() for _, test in LabeledStratifiedKFold(2, shuffle=True, random_state=3).split(y, y)]
-    for labels in (np.where(y < 0, None, np.array(["a", "b", "c"])[y]), np.where(y < 0, np.nan, y)):
+    for labels in (words(y), np.where(y < 0, np.nan, y)):
         found = LabeledStratifiedKFold(2, shuffle=True, random_state=3).split(labels, labels)
         assert [test.tolist() for _, test in found] == expected
     with pytest.raises(ValueError, match="cannot be greater than the number of members in each class"):
@@ -47,8 +52,7 @@ def test_cross_val_score() -> None:
     scores = cross_val_score(quick(steps=60), x, y, cv=LabeledStratifiedKFold(3))
     assert scores.shape == (3,)
     assert scores.mean() > 0.7
-    words = np.where(y < 0, None, np.array(["a", "b", "c"], object)[y])
-    assert (cross_val_score(quick(steps=60), x, words, cv=LabeledStratifiedKFold(3)) == scores).all()
+    assert (cross_val_score(quick(steps=60), x, words(y), cv=LabeledStratifiedKFold(3)) == scores).all()
 
 
 def test_grid_search_over_an_option_of_the_base() -> None:
