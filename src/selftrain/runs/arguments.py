@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from selftrain.config.resolve import read_config
-from selftrain.data.source import ARRAYS, Source, absolute_path
+from selftrain.data.paths import absolute_path
+from selftrain.data.source import ARRAYS, Source
 from selftrain.data.sources.junk import canonical
 from selftrain.errors import UserError
 from selftrain.methods import Method, spell_method
@@ -61,12 +62,11 @@ def parse_arguments(
         "method": spell_method(method) if isinstance(method, Method) else method,
     }
     if source is not None and source.is_features:
+        what = "these arrays are" if source.kind == "arrays" else f"{source.data} holds"
         if given["network.backbone"] not in (None, "features"):
-            raise UserError(
-                f"`backbone` {given['network.backbone']!r}: these arrays are features already. Leave `backbone` out."
-            )
+            raise UserError(f"`backbone` {given['network.backbone']!r}: {what} features already. Leave `backbone` out.")
         given["network.backbone"] = "features"
-    given = _joined({name: value for name, value in given.items() if value is not None}, settings)
+    given = joined({name: value for name, value in given.items() if value is not None}, settings)
     if config is not None:
         given = read_config(Path(config)) | given
     if isinstance(given.get("data.junk_from"), str):
@@ -75,7 +75,7 @@ def parse_arguments(
     return Arguments(given, arrays, test_arrays, method if isinstance(method, Method) else None)
 
 
-def _joined(given: dict[str, Any], settings: Mapping[str, Any] | None) -> dict[str, Any]:
+def joined(given: dict[str, Any], settings: Mapping[str, Any] | None) -> dict[str, Any]:
     """Return the arguments together with ``settings``, which may not contradict them."""
     if settings is None:
         settings = {}
@@ -88,7 +88,7 @@ def _joined(given: dict[str, Any], settings: Mapping[str, Any] | None) -> dict[s
             raise UserError(
                 f"`settings`: {name}={value} conflicts with {given[name]}, which was also given. Keep one of them."
             )
-    joined = {**given, **settings}
-    if joined.get("data.cache"):
-        joined["data.cache"] = str(Path(joined["data.cache"]).expanduser().resolve())  # it need not exist yet
-    return joined
+    both = {**given, **settings}
+    if both.get("data.cache"):
+        both["data.cache"] = str(Path(both["data.cache"]).expanduser().resolve())  # it need not exist yet
+    return both

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from selftrain.batch import kind_of
 from selftrain.data.features.joined import JoinedFeatures
+from selftrain.data.features.rows import CleanView, as_tensor
 from selftrain.errors import UserError
 from selftrain.neighbours import nearest_rows
 
@@ -33,6 +34,8 @@ class FeatureViews:
             kind: np.array([i for i, name in enumerate(names) if kind_of(name) == kind])
             for kind in ("clean", "weak", "strong")
         }
+        if not len(self.places["weak"]):
+            self.places["weak"] = self.places["clean"]
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -54,7 +57,7 @@ class FeatureViews:
         return views
 
     def _gather(self, rows: NDArray[Any], places: NDArray[Any]) -> Tensor:
-        return torch.from_numpy(self.features[rows, places]).float()  # torch converts much faster than NumPy
+        return as_tensor(self.features[rows, places])
 
 
 class VectorFile:
@@ -76,7 +79,8 @@ class VectorFile:
         """Return the file of a memory-mapped array, or of each joined one; any other array is returned unchanged."""
         if isinstance(array, JoinedFeatures):
             return JoinedFeatures([cls.behind(part) for part in array.parts], array.part_of, array.row_of, array.shape)
-        if isinstance(array, np.memmap) and isinstance(array.base, mmap.mmap) and hasattr(os, "preadv"):
+        whole = isinstance(array, np.memmap) and isinstance(array.base, mmap.mmap) and array.flags.c_contiguous
+        if whole and hasattr(os, "preadv"):
             return cls(str(array.filename), array.offset, array.shape[1:], array.dtype)
         return array
 
@@ -114,7 +118,7 @@ class FeatureSpaceViews:
 
     @classmethod
     def compute(
-        cls, values: NDArray[Any], rows: NDArray[Any], *, noise: float, dropout: float, mixup: float
+        cls, values: NDArray[Any] | CleanView, rows: NDArray[Any], *, noise: float, dropout: float, mixup: float
     ) -> FeatureSpaceViews:
         """Return the views of these rows, once their neighbours are found."""
         some = torch.from_numpy(np.ascontiguousarray(values[rows], dtype=np.float32))
