@@ -44,8 +44,8 @@ Strong = Annotated[
     typer.Option(
         min=0,
         max=64,
-        help="Strong views (RandAugment) stored per image. Training then uses them; without them, it makes strong views "
-        "out of the features.",
+        help="Strong views (RandAugment) stored per image. Without them, training makes strong views out of the "
+        "features.",
     ),
 ]
 Dtype = Annotated[str, typer.Option(help="Number format; float16 takes half the space.", metavar="float32|float16")]

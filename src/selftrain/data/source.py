@@ -196,8 +196,8 @@ class Source:
         ----------
         test
             The test set, instead of the data's own: a folder of class folders; with ``labels``, also a second CSV
-            file; with arrays, a pair of arrays; with a file of features, another one or a CSV file. Test images that lie
-            inside the data are excluded from the pool.
+            file; with arrays, a pair of arrays; with a file of features, another one or a CSV file. Test images
+            that lie inside the data are excluded from the pool.
         unlabeled
             More unlabeled images: a folder (any tree), a pattern of tar files, or ``hf:...``. Their labels, if any, are
             ignored.
@@ -267,6 +267,8 @@ class Source:
                 f"`data` {text!r}: is a file; give a folder of images, tar files, features (.npz), or the name of a "
                 f"dataset ('selftrain list datasets')."
             )
+        if text.endswith((".npz", ".npy")):
+            raise UserError(f"`data` {text!r}: there is no such file.")
         where = "the folder does not exist" if root is None else f"the folder does not exist, here or in {root}"
         known = [*DATASETS, *([] if root is None else subfolders(Path(root)))]
         raise UserError(

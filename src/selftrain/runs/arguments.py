@@ -61,10 +61,11 @@ def parse_arguments(
         "data.root": absolute_path(root, "root"),
         "method": spell_method(method) if isinstance(method, Method) else method,
     }
-    if source is not None and source.is_features:
-        what = "these arrays are" if source.kind == "arrays" else f"{source.data} holds"
+    if source is not None and source.kind == "arrays" and source.is_features:
         if given["network.backbone"] not in (None, "features"):
-            raise UserError(f"`backbone` {given['network.backbone']!r}: {what} features already. Leave `backbone` out.")
+            raise UserError(
+                f"`backbone` {given['network.backbone']!r}: these arrays are features already. Leave `backbone` out."
+            )
         given["network.backbone"] = "features"
     given = joined({name: value for name, value in given.items() if value is not None}, settings)
     if config is not None:

@@ -184,6 +184,8 @@ def make_extractor(settings: Settings, corpus: Corpus | None, device: torch.devi
     network, data = settings.network, settings.data
     _check_bottleneck(network.bottleneck)
     backbone = build_backbone(network.backbone, weights=network.weights, size=data.size, channels=3)
+    if not backbone.pretrained and corpus is None:
+        raise UserError(f"`backbone` {network.backbone}: has random weights, so its features mean nothing. Try lite0.")
     if not backbone.pretrained:
         raise UserError(
             f'`regime="frozen"`: backbone {network.backbone!r} has random weights, so its features mean nothing. '

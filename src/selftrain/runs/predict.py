@@ -220,8 +220,8 @@ def load_embedder(
     backbone = build_backbone(origin.backbone, weights="pretrained", size=like.size, channels=origin.channels)
     if weights_hash(backbone) != origin.weights:
         raise UserError(
-            f"backbone {origin.backbone}: these are not the weights that made the features of this model. Make features "
-            f"with 'selftrain embed' and the same weights, and predict those."
+            f"backbone {origin.backbone}: these are not the weights that made the features of this model. Make "
+            f"features with 'selftrain embed' and the same weights, and predict those."
         )
     own = replace(
         card, backbone=origin.backbone, weights=origin.weights, channels=origin.channels, preprocessing=like, features=0

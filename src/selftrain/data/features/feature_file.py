@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from zipfile import is_zipfile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -50,6 +51,8 @@ class FeatureFile:
             return cls._read_npz(path)
         if path.suffix != ".npy":
             raise UserError(f"{what}{path}: expected features: a .npz or .npy file, or a folder with {FEATURES} in it.")
+        if is_zipfile(path):
+            raise UserError(f"{path}: this is an .npz file with several arrays; call it {path.stem}.npz.")
         return cls._made(path, map_npy(path), None, None, None, None)
 
     @classmethod

@@ -34,9 +34,9 @@ def check_output(output: Path) -> None:
         check_writable(output)
         return
     if output.suffix or not output.name:
+        name = output.stem or "features"
         raise UserError(
-            f"`output` {output}: features are written to a .npz file or to a folder; call it {output.stem or 'features'}"
-            f".npz, or {output.stem or 'features'}."
+            f"`output` {output}: features are written to a .npz file or to a folder; call it {name}.npz, or {name}."
         )
     try:
         taken = output.is_symlink() or (bool(list(output.iterdir())) if output.is_dir() else output.exists())
