@@ -92,7 +92,7 @@ class Corpus:
         unknown = np.full(len(images), -1, np.int64)
         return replace(
             self,
-            images=JoinedImages([self.images, images], self.images.names + names),
+            images=JoinedImages([self.images, images], [*self.images.names, *names]),
             labels=np.concatenate([self.labels, unknown]),
             truth=np.concatenate([self.truth, unknown]),
             junk=np.concatenate([self.junk, np.full(len(images), junk)]),

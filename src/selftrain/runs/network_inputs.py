@@ -19,7 +19,8 @@ from selftrain.config.settings import DataSettings, Settings
 from selftrain.console import Reporter
 from selftrain.data.corpus import Corpus
 from selftrain.data.features.extract import view_names
-from selftrain.data.features.rows import CleanView, FeatureRows, feature_batches
+from selftrain.data.features.joined import JoinedFeatures
+from selftrain.data.features.rows import FeatureRows, feature_batches
 from selftrain.data.features.views import FeatureSpaceViews, FeatureViews
 from selftrain.data.images import ArrayImages, Images
 from selftrain.data.views.image_views import ImageViews, ViewMaker, clean_batches
@@ -238,8 +239,10 @@ class FeatureArrayInputs:
         values, data = self.rows.values, self.settings.data
         if values.shape[1] > 1:
             return FeatureViews(values, self.rows.views, rows)
+        if isinstance(values, JoinedFeatures):  # some rows of one memory map
+            values, rows = values.parts[0], values.row_of[rows]
         return FeatureSpaceViews.compute(
-            CleanView(values), rows, noise=data.feature_noise, dropout=data.feature_dropout, mixup=data.feature_mixup
+            values[:, 0], rows, noise=data.feature_noise, dropout=data.feature_dropout, mixup=data.feature_mixup
         )
 
     def extract(self, images: Images) -> None:

@@ -5,7 +5,6 @@ Knows nothing of backbones, caches or training. A memory map stays one: its numb
 
 from __future__ import annotations
 
-import mmap
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -15,14 +14,29 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from selftrain.data.features.joined import JoinedFeatures
+from selftrain.data.features.mapped import place_in_file
 from selftrain.data.features.origin import Origin
 from selftrain.data.images import Images
 from selftrain.errors import UserError
 
 CHUNK = 1 << 24
-"""bytes that are read at once"""
-KEPT_DTYPES = (np.dtype(np.float16), np.dtype(np.float32))
-"""number formats of arrays in memory that are not copied"""
+"""bytes of an array that are looked at together"""
+
+
+class RowNames(Sequence[str]):
+    """The numbers of rows as their names, all of the same width; made when they are asked for."""
+
+    def __init__(self, rows: int):
+        self.rows, self.width = range(rows), len(str(rows))
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, i: Any) -> Any:
+        return [self._name(k) for k in self.rows[i]] if isinstance(i, slice) else self._name(self.rows[i])
+
+    def _name(self, k: int) -> str:
+        return f"{k:0{self.width}d}"
 
 
 class FeatureRows(Images):
@@ -31,9 +45,11 @@ class FeatureRows(Images):
     Parameters
     ----------
     array
-        Real numbers of any format; those in memory become float32, unless they are float16.
+        Real numbers of any type, which they keep; a memory map stays on disk. Batches are float32.
     names
         One per row; by default the row numbers, padded with zeros so that they sort.
+    checked
+        All numbers are known to be finite.
     views
         The names of the views.
     origin
@@ -50,26 +66,24 @@ class FeatureRows(Images):
         array: Any,
         names: Sequence[str] | None = None,
         *,
+        checked: bool = False,
         views: Sequence[str] | None = None,
         origin: Origin | None = None,
         what: str = "features",
     ):
         values = array if isinstance(array, np.memmap) else np.asarray(array)
         if values.ndim == 2:
-            values = _with_views(values)
-        if values.ndim != 3 or 0 in values.shape[1:] or values.dtype.kind not in "fiub":
+            values = values[:, None]
+        if values.ndim != 3 or 0 in values.shape[1:] or values.dtype.kind not in "biuf":
             raise UserError(
                 f"{what}: expected numbers of shape (n, dim) or (n, views, dim), got {values.dtype} of shape "
                 f"{np.shape(array)}."
             )
-        if not isinstance(values, np.memmap) and values.dtype not in KEPT_DTYPES:
-            with np.errstate(over="ignore"):  # infinite numbers are found below
-                values = values.astype(np.float32)
-        _check_finite(values, what)
+        bad: list[int] = [] if checked else not_finite(values)
+        if bad:
+            raise UserError(f"{what}: {len(bad)} of {len(values)} rows are not finite, the first is row {bad[0]}.")
         self.values = values
-        self.names = (
-            list(names) if names is not None else [f"{i:0{len(str(len(values)))}d}" for i in range(len(values))]
-        )
+        self.names = RowNames(len(values)) if names is None else list(names)
         self.views = tuple(views or ("clean", *(f"strong_{i}" for i in range(1, values.shape[1]))))
         self.origin = origin
 
@@ -86,8 +100,7 @@ class FeatureRows(Images):
 
     def stamps(self, times: bool = True) -> Iterator[bytes]:
         yield repr(self.values.shape).encode()
-        for start, stop in _chunks(self.values):
-            yield as_floats(self.values[start:stop]).tobytes()
+        yield from (as_floats(part).tobytes() for _, part in chunks(self.values))
 
     def subset(self, indices: Any) -> FeatureRows:
         rows = self._positions(indices)
@@ -106,63 +119,38 @@ def as_floats(array: NDArray[Any]) -> NDArray[np.float32]:
 
 def as_tensor(array: NDArray[Any]) -> Tensor:
     """Return real numbers of any format as a float32 tensor."""
-    usual = array.dtype in (*KEPT_DTYPES, np.dtype(np.float64))  # torch converts these much faster than NumPy
+    usual = array.dtype in (np.float16, np.float32, np.float64)  # torch converts these much faster than NumPy
     return torch.from_numpy(array if usual else as_floats(array)).float()
 
 
-class CleanView:
-    """The clean view of stored features as an array (n, dim) that is read when rows are asked for."""
+def chunks(values: NDArray[Any] | JoinedFeatures) -> Iterator[tuple[int, NDArray[Any]]]:
+    """Yield the rows of an array in parts of a few megabytes, each with the number of its first row.
 
-    def __init__(self, values: NDArray[Any] | JoinedFeatures):
-        self.values = values
-        self.shape = (values.shape[0], values.shape[2])
-
-    def __getitem__(self, rows: NDArray[np.int64]) -> NDArray[np.float32]:
-        found = np.empty((len(rows), self.shape[1]), np.float32)
-        step = max(1, CHUNK // (4 * self.shape[1]))
-        for start in range(0, len(rows), step):
-            some = rows[start : start + step]
-            found[start : start + step] = as_floats(self.values[some, np.zeros_like(some)])
-        return found
-
-
-def _with_views(values: NDArray[Any]) -> NDArray[Any]:
-    """Return an array (n, dim) as (n, 1, dim); one that is the whole of a memory map becomes another such map."""
-    n, dim = values.shape
-    if isinstance(values, np.memmap) and isinstance(values.base, mmap.mmap) and values.flags.c_contiguous:
-        return np.memmap(values.filename, values.dtype, mode="r", offset=values.offset, shape=(n, 1, dim))
-    return values[:, None]
+    A memory map is read from its file: mapped pages would count towards the process until the kernel reclaims them.
+    """
+    place = place_in_file(values)
+    numbers = max(1, int(np.prod(values.shape[1:])))
+    nbytes = numbers * values.dtype.itemsize
+    step = max(1, CHUNK // nbytes)
+    for start in range(0, len(values), step):
+        rows = min(step, len(values) - start)
+        if place is None:
+            yield start, values[start : start + rows]
+        else:
+            part = np.fromfile(place.name, values.dtype, rows * numbers, offset=place.offset + start * nbytes)
+            yield start, part.reshape(rows, *values.shape[1:])
 
 
-def _chunks(values: NDArray[Any] | JoinedFeatures) -> Iterator[tuple[int, int]]:
-    rows = max(1, CHUNK // (values.shape[1] * values.shape[2] * values.dtype.itemsize))
-    return ((start, min(start + rows, len(values))) for start in range(0, len(values), rows))
-
-
-def _check_finite(values: NDArray[Any], what: str) -> None:
-    """Raise a UserError that says how many rows are not finite as float32, and which is the first."""
+def not_finite(values: NDArray[Any]) -> list[int]:
+    """Return the rows with a number that is not finite in float32."""
+    bad: list[int] = []
     if values.dtype.kind != "f":
-        return
-    bad, first = 0, -1
-    for start, stop in _chunks(values):
-        finite = np.isfinite(as_floats(_from_disk(values, start, stop)))
+        return bad
+    for start, part in chunks(values):
+        finite = np.isfinite(as_floats(part)).reshape(len(part), -1).all(axis=1)
         if not finite.all():
-            rows = np.flatnonzero(~finite.all(axis=(1, 2)))
-            first = start + int(rows[0]) if first < 0 else first
-            bad += len(rows)
-    if bad:
-        raise UserError(f"{what}: {bad} of {len(values)} rows are not finite, the first is row {first}.")
-
-
-def _from_disk(values: NDArray[Any], start: int, stop: int) -> NDArray[Any]:
-    """Return some rows; those of a memory map without mapping its pages, which would count towards the process."""
-    if isinstance(values, np.memmap) and isinstance(values.base, mmap.mmap) and values.flags.c_contiguous:
-        row = values.shape[1] * values.shape[2]
-        offset = values.offset + start * row * values.dtype.itemsize
-        read = np.fromfile(values.filename, values.dtype, (stop - start) * row, offset=offset)
-        if len(read) == (stop - start) * row:
-            return read.reshape(stop - start, *values.shape[1:])
-    return values[start:stop]
+            bad += (start + np.flatnonzero(~finite)).tolist()
+    return bad
 
 
 def _picked(values: NDArray[Any] | JoinedFeatures, rows: NDArray[np.int64]) -> NDArray[Any] | JoinedFeatures:

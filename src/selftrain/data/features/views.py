@@ -5,7 +5,6 @@ Knows nothing of images, backbones or methods.
 
 from __future__ import annotations
 
-import mmap
 import os
 import weakref
 from collections.abc import Sequence
@@ -19,7 +18,8 @@ from torch import Tensor
 
 from selftrain.batch import kind_of
 from selftrain.data.features.joined import JoinedFeatures
-from selftrain.data.features.rows import CleanView, as_tensor
+from selftrain.data.features.mapped import place_in_file
+from selftrain.data.features.rows import as_tensor
 from selftrain.errors import UserError
 from selftrain.neighbours import nearest_rows
 
@@ -79,10 +79,8 @@ class VectorFile:
         """Return the file of a memory-mapped array, or of each joined one; any other array is returned unchanged."""
         if isinstance(array, JoinedFeatures):
             return JoinedFeatures([cls.behind(part) for part in array.parts], array.part_of, array.row_of, array.shape)
-        whole = isinstance(array, np.memmap) and isinstance(array.base, mmap.mmap) and array.flags.c_contiguous
-        if whole and hasattr(os, "preadv"):
-            return cls(str(array.filename), array.offset, array.shape[1:], array.dtype)
-        return array
+        place = place_in_file(array) if hasattr(os, "preadv") else None
+        return array if place is None else cls(place.name, place.offset, array.shape[1:], array.dtype)
 
     def __reduce__(self) -> Any:  # other processes open the file themselves
         return VectorFile, (self.name, self.offset, self.shape, self.dtype)
@@ -118,7 +116,7 @@ class FeatureSpaceViews:
 
     @classmethod
     def compute(
-        cls, values: NDArray[Any] | CleanView, rows: NDArray[Any], *, noise: float, dropout: float, mixup: float
+        cls, values: NDArray[Any], rows: NDArray[Any], *, noise: float, dropout: float, mixup: float
     ) -> FeatureSpaceViews:
         """Return the views of these rows, once their neighbours are found."""
         some = torch.from_numpy(np.ascontiguousarray(values[rows], dtype=np.float32))

@@ -23,7 +23,7 @@ SAMPLE = 4096  # bytes at the start, in the middle and at the end of a file that
 class Images(ABC):
     """A sequence of images, each with a unique name."""
 
-    names: list[str]
+    names: Sequence[str]
     """One name per image: for files, the POSIX path relative to the root."""
 
     def __len__(self) -> int:

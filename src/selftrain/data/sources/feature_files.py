@@ -6,7 +6,8 @@ Knows nothing of how features are stored, nor of splits or training.
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import posixpath
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -23,7 +24,7 @@ from selftrain.data.features.rows import FeatureRows
 from selftrain.data.sources.arrays import corpus_from_arrays, every_label
 from selftrain.data.sources.class_names import composed, positions
 from selftrain.data.sources.file_parts import Readable
-from selftrain.data.sources.label_file import Row, check_alike, classes_by_position, read_rows, suggestion
+from selftrain.data.sources.label_file import Finder, Row, check_alike, classes_by_position, read_rows, suggestion
 from selftrain.errors import UserError
 
 AnyPath = str | os.PathLike[str]
@@ -31,49 +32,60 @@ Labels = NDArray[np.int64]
 
 
 @dataclass(frozen=True)
-class RowNames:
-    """Finds the row of features that the path in a label file refers to."""
+class NumberedRows:
+    """Rows without names, which a label file calls by their numbers."""
 
-    where: str
-    """the file of features, for errors"""
-    position: Mapping[str, int]
-    """of each row that may have a label"""
-    excluded: Collection[str] = ()
-    """names of rows that belong to the test set"""
-    is_named: bool = True
-    """whether rows have names; otherwise they are row numbers"""
+    file: FeatureFile
+    excluded: Collection[int]
+    """rows that belong to the test set"""
 
-    @classmethod
-    def of(cls, file: FeatureFile, excluded: Collection[str] = ()) -> RowNames:
-        names = file.rows.names
-        position = {name: i for i, name in enumerate(names) if name not in excluded}
-        return cls(str(file.path), position, excluded, file.is_named)
+    def find(self, path: str) -> int:
+        count = len(self.file.rows)
+        if not (path.isdecimal() and len(path) <= 20 and int(path) < count):
+            raise UserError(
+                f"there is no row {path!r} in {self.file.path}; its rows have no names, and are numbered from 0 to "
+                f"{count - 1}."
+            )
+        if int(path) in self.excluded:
+            raise UserError(f"{path!r} belongs to the test set; remove the row.")
+        return int(path)
+
+
+@dataclass(frozen=True)
+class NamedRows:
+    """Rows with names, which a label file has as paths."""
+
+    file: FeatureFile
+    excluded: Collection[int] = ()
+    """rows that belong to the test set"""
 
     @cached_property
-    def by_composed_name(self) -> dict[str, str]:
-        return {composed(name): name for name in (*self.excluded, *self.position)}
+    def position(self) -> dict[str, int]:
+        return {name: i for i, name in enumerate(self.file.rows.names)}
+
+    @cached_property
+    def by_composed_name(self) -> dict[str, int]:
+        return {composed(name): i for name, i in self.position.items()}
 
     def find(self, path: str) -> int:
         found = self.known(path)
-        if found is None and not self.is_named:
-            last = len(self.position) + len(self.excluded) - 1
-            raise UserError(f"there is no row {path!r} in {self.where}; rows are numbered from 0 to {last}.")
         if found is None:
-            raise UserError(f"there is no row {path!r} in {self.where}.{suggestion(path, self.position)}")
-        if found not in self.position:
+            raise UserError(f"there is no row {path!r} in {self.file.path}.{suggestion(path, self.position)}")
+        if found in self.excluded:
             raise UserError(f"{path!r} belongs to the test set; remove the row.")
-        return self.position[found]
+        return found
 
-    def known(self, path: str) -> str | None:
-        """Return the name that a path refers to, of a row that may have a label or of one that may not."""
-        if not self.is_named and path.isdecimal():
-            width = max((len(name) for name in (*self.excluded, *list(self.position)[:1])), default=0)
-            path = str(int(path)).zfill(width) if len(path) <= 20 else path
-        for text in dict.fromkeys((path, path.replace("\\", "/"), os.path.normpath(path).replace("\\", "/"))):
-            for name in (text, self.by_composed_name.get(composed(text))):
-                if name is not None and (name in self.position or name in self.excluded):
-                    return name
-        return None
+    def known(self, path: str) -> int | None:
+        """Return the row that a path refers to, whether or not it may have a label; None if there is none."""
+        texts = dict.fromkeys((path, path.replace("\\", "/"), posixpath.normpath(path.replace("\\", "/"))))
+        exact = next((self.position[text] for text in texts if text in self.position), None)
+        if exact is not None:
+            return exact
+        return next((self.by_composed_name[t] for t in map(composed, texts) if t in self.by_composed_name), None)
+
+
+def _finder(file: FeatureFile, excluded: Collection[int] = ()) -> Finder:
+    return NamedRows(file, excluded) if file.is_named else NumberedRows(file, excluded)
 
 
 def load_features(path: Path, labels: AnyPath | None, test: Any, unlabeled: AnyPath | None = None) -> Corpus:
@@ -141,15 +153,16 @@ def _shared(
             f"`test` {tested.path}: has no labels (an array y), and {labels} cannot label it, because rows without "
             f"names have the same numbers in both files."
         )
-    mine, other = RowNames.of(file), RowNames.of(tested)
-    both = next((row for row in rows if mine.known(row.path) and other.known(row.path)), None)
+    mine, other = NamedRows(file), NamedRows(tested)
+    both = next((row for row in rows if None not in (mine.known(row.path), other.known(row.path))), None)
     if both is not None:
         raise UserError(
             f"{labels}, line {both.line}: {both.path!r} is a row of {file.path} and of {tested.path}; it is not clear "
             f"which of them has this label. Add the labels of the test set to its file, as an array y."
         )
-    of_test = [row for row in rows if other.known(row.path)]
-    return [row for row in rows if not other.known(row.path)], of_test
+    is_tested = [other.known(row.path) is not None for row in rows]
+    of_test = [row for row, tested_row in zip(rows, is_tested, strict=True) if tested_row]
+    return [row for row, tested_row in zip(rows, is_tested, strict=True) if not tested_row], of_test
 
 
 def _corpus_of_rows(file: FeatureFile, rows: Sequence[Row], labels: Path, test: Path | None) -> Corpus:
@@ -160,9 +173,8 @@ def _corpus_of_rows(file: FeatureFile, rows: Sequence[Row], labels: Path, test: 
         raise UserError(f"{labels}: {found}; at least two classes are needed.")
     tested: dict[int, int] = {}
     if test is not None:
-        tested = classes_by_position(read_rows(test), test, RowNames.of(file), file.rows.names, classes)
-    excluded = {file.rows.names[i] for i in tested}
-    found_classes = classes_by_position(rows, labels, RowNames.of(file, excluded), file.rows.names, classes)
+        tested = classes_by_position(read_rows(test), test, _finder(file), file.rows.names, classes)
+    found_classes = classes_by_position(rows, labels, _finder(file, tested), file.rows.names, classes)
     y = np.full(len(file.rows), -1, np.int64)
     y[list(found_classes)] = list(found_classes.values())
     name = _name(file.path)
@@ -180,7 +192,7 @@ def _labeled_rows(
 ) -> tuple[FeatureRows, Labels]:
     """Return rows to evaluate on and their classes: those of a label file, else all rows with the file's own labels."""
     if rows and labels is not None:
-        found = classes_by_position(rows, labels, RowNames.of(file), file.rows.names, classes)
+        found = classes_by_position(rows, labels, _finder(file), file.rows.names, classes)
         order = sorted(found)
         images = file.rows if len(order) == len(file.rows) else file.rows.subset(np.array(order))
         return images, np.array([found[i] for i in order], np.int64)
