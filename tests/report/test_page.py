@@ -193,7 +193,7 @@ def test_images_are_read_from_the_data_folder_and_embedded(tmp_path: Path) -> No
                 Image.new("RGB", (200, 120), (i * 80, 30, 90)).save(folder / f"{i}.jpg")
     corpus = Source.parse(tmp_path / "data").corpus(check="none")
     assert corpus.test is not None
-    run = make_run(tmp_path / "run", data=str(tmp_path / "data"), names=corpus.test.names)
+    run = make_run(tmp_path / "run", data=str(tmp_path / "data"), names=list(corpus.test.names))
     page, text = page_of(run, out=tmp_path / "page.html")
     images = [attrs for tag, attrs in page.elements if tag == "img"]
     assert len(images) == 12
