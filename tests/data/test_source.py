@@ -13,7 +13,8 @@ import pytest
 from selftrain.console import Reporter
 from selftrain.data.features.rows import FeatureRows
 from selftrain.data.images import ArrayImages, FileImages
-from selftrain.data.source import ARRAYS, Kind, Source, absolute_path
+from selftrain.data.paths import absolute_path
+from selftrain.data.source import ARRAYS, Kind, Source
 from selftrain.data.sources.named import DATASETS
 from selftrain.errors import UserError
 from tests.folders import layout_2, layout_3

@@ -354,7 +354,7 @@ def test_flat_arrays_are_features(tmp_path: Path) -> None:
     np.save(tmp_path / "x.npy", x)
     assert np.array_equal(run.predict(tmp_path / "x.npy").probabilities, run.predict(x).probabilities)
     with pytest.raises(
-        UserError, match=r"photos: this model was trained on features; give a \.npy file with 6 numbers per row"
+        UserError, match=r"photos: this model was trained on features; give a \.npz or \.npy file with 6 numbers"
     ):
         run.predict("photos")
     (tmp_path / "empty.npy").touch()

@@ -16,6 +16,7 @@ from rich.markup import escape
 from selftrain.cli.bench import bench
 from selftrain.cli.cache import cache
 from selftrain.cli.demo import demo
+from selftrain.cli.embed import embed
 from selftrain.cli.errors import translator_of
 from selftrain.cli.evaluate import evaluate
 from selftrain.cli.launch import end_with_launcher, launch
@@ -38,7 +39,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, train, predict, evaluate, report, bench, sweep, cache):
+for command in (demo, train, predict, evaluate, report, embed, bench, sweep, cache):
     app.command()(command)
 app.command("list")(list_)
 

@@ -15,11 +15,14 @@ from selftrain.cli.options import Root, RunFolder, Strict, make_reporter
 
 Data = Annotated[
     str,
-    typer.Argument(help="Labeled images: a folder of class folders, a folder with test/<class>/*, or a dataset."),
+    typer.Argument(
+        help="Labeled images: a folder of class folders, a folder with test/<class>/*, or a dataset; for a run trained "
+        "on features, also a .npz or .npy file."
+    ),
 ]
 Labels = Annotated[
     Path | None,
-    typer.Option(help="CSV file with the columns path,label: the images of the folder DATA to evaluate on."),
+    typer.Option(help="CSV file with the columns path,label: the images of DATA to evaluate on."),
 ]
 AsJson = Annotated[bool, typer.Option("--json", help="Print every measure as JSON.")]
 

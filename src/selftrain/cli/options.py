@@ -5,6 +5,7 @@ Knows nothing of what an option does.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -15,6 +16,9 @@ from selftrain.errors import UserError
 
 if TYPE_CHECKING:
     from selftrain.console import Reporter
+
+MOST_NAMED = 20
+"""unreadable images that are named; of more, their number is given"""
 
 RunFolder = Annotated[Path, typer.Argument(help="A run folder.")]
 Root = Annotated[Path | None, typer.Option(help="Folder that holds the datasets.")]
@@ -43,6 +47,7 @@ Regime = Annotated[
 Backbone = Annotated[
     str | None, typer.Option(help="lite0, wrn-28-2, or any timm model. See 'selftrain list backbones'.")
 ]
+Size = Annotated[int | None, typer.Option(min=8, help="Side in pixels of the images that the network sees.")]
 Steps = Annotated[int | None, typer.Option(min=1, help="Number of optimizer steps.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Stop at an unreadable image instead of leaving it out.")]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress and no messages.")]
@@ -65,3 +70,11 @@ def make_reporter(context: typer.Context, quiet: bool = False) -> Reporter:
     from selftrain.console import Reporter
 
     return Reporter(quiet, translate=translator_of(context.command))
+
+
+def report_unreadable(unreadable: Sequence[object], reporter: Reporter) -> None:
+    """Warn of the images that were left out."""
+    for error in unreadable[:MOST_NAMED]:
+        reporter.warn(f"left out {error}")
+    if len(unreadable) > MOST_NAMED:
+        reporter.warn(f"and {len(unreadable) - MOST_NAMED} more")

@@ -10,20 +10,21 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from selftrain.cli.options import RunFolder, Strict, make_reporter
+from selftrain.cli.options import RunFolder, Strict, make_reporter, report_unreadable
 from selftrain.errors import UserError
 
 if TYPE_CHECKING:
     from selftrain.console import Reporter
     from selftrain.runs.predict import Predictions
 
-MOST_NAMED = 20
-"""unreadable images that are named; of more, their number is given"""
 NOT_CSV = (".json", ".jsonl", ".parquet", ".xlsx", ".npz", ".npy", ".html")
 
 Images = Annotated[
     str,
-    typer.Argument(help="A folder (searched with its subfolders), a single image, tar files ('new/*.tar') or hf:NAME."),
+    typer.Argument(
+        help="A folder (searched with its subfolders), a single image, tar files ('new/*.tar') or hf:NAME; for a run "
+        "trained on features, also a .npz or .npy file (see 'selftrain embed')."
+    ),
 ]
 Output = Annotated[Path, typer.Option("-o", "--output", help="CSV file to write; - is standard output.")]
 
@@ -53,9 +54,9 @@ def predict(
         _print_csv(predictions)
     else:
         predictions.save(output)
-    _report_unreadable(predictions, reporter)
+    report_unreadable(predictions.unreadable, reporter)
     left_out = f", {len(predictions.unreadable)} unreadable left out" if predictions.unreadable else ""
-    reporter.say(f"{len(predictions)} images labeled{'' if to_stdout else f' in {output}'}{left_out}")
+    reporter.say(f"{len(predictions)} {predictions.noun}s labeled{'' if to_stdout else f' in {output}'}{left_out}")
     _report_novel(predictions, reporter)
 
 
@@ -85,13 +86,6 @@ def _report_novel(predictions: Predictions, reporter: Reporter) -> None:
     if novel := predictions.novel:
         look = "looks" if len(novel) == 1 else "look"
         reporter.say(
-            f"{len(novel):,} of {plural(len(predictions), 'image')} {look} like none of the classes "
+            f"{len(novel):,} of {plural(len(predictions), predictions.noun)} {look} like none of the classes "
             f"(column novelty > 0.5): {listed(novel)}"
         )
-
-
-def _report_unreadable(predictions: Predictions, reporter: Reporter) -> None:
-    for error in predictions.unreadable[:MOST_NAMED]:
-        reporter.warn(f"left out {error}")
-    if len(predictions.unreadable) > MOST_NAMED:
-        reporter.warn(f"and {len(predictions.unreadable) - MOST_NAMED} more")

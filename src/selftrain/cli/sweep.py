@@ -112,7 +112,8 @@ def sweep(
 
 def _settings(data: str, labels: Path | None, root: Path | None) -> dict[str, Any]:
     """Return the settings that say where the data is, understood from any folder."""
-    from selftrain.data.source import Source, absolute_path
+    from selftrain.data.paths import absolute_path
+    from selftrain.data.source import Source
 
     places = {
         "data.path": Source.parse(data, root=root, labels=labels).absolute(),

@@ -18,6 +18,7 @@ from selftrain.cli.options import (
     Regime,
     Root,
     Settings,
+    Size,
     Steps,
     Strict,
     make_reporter,
@@ -28,7 +29,8 @@ Data = Annotated[
     str | None,
     typer.Argument(
         help="A folder of images, the name of a dataset such as 'cifar10' (see 'selftrain list datasets'), 'hf:NAME' "
-        "from Hugging Face, or tar files ('shards/{000..099}.tar'). A folder has one of three layouts: "
+        "from Hugging Face, tar files ('shards/{000..099}.tar'), or features: a .npz or .npy file, or a folder made by "
+        "'selftrain embed', with --labels FILE.csv. A folder of images has one of three layouts: "
         "(1) labeled/<class>/*, unlabeled/** and optionally test/<class>/*; "
         "(2) train/<class>/*, test/<class>/* with --labels-per-class, a benchmark; "
         "(3) any tree with --labels FILE.csv.",
@@ -39,7 +41,7 @@ Test = Annotated[
     Path | None,
     typer.Option(
         help="Folder of test images with one subfolder per class; with --labels, also a CSV file with the columns "
-        "path,label."
+        "path,label. With features, a second file of features, labeled in --labels or in an array y."
     ),
 ]
 Unlabeled = Annotated[
@@ -55,7 +57,6 @@ Method = Annotated[
     ),
 ]
 Seed = Annotated[int | None, typer.Option(min=0, help="Seed of the initial weights, batches and augmentation.")]
-Size = Annotated[int | None, typer.Option(min=8, help="Side in pixels of the images that the network sees.")]
 Out = Annotated[Path | None, typer.Option(help="Run folder.", show_default="runs/<data>-<method>-seed<n>")]
 Resume = Annotated[
     bool, typer.Option("--resume", help="Resume the run in --out; it ends as if it had never been stopped.")

@@ -31,7 +31,7 @@ BatchSize = Annotated[int, Between(2, 10**7)]  # batch norm has no statistics of
 @dataclass(frozen=True)
 class DataSettings:
     path: Annotated[str, NEUTRAL] = ""
-    """folder of images, name of a dataset, hf:NAME, or tar files"""
+    """folder of images, name of a dataset, hf:NAME, tar files, or features (.npz)"""
     labels: Annotated[str | None, NEUTRAL] = None
     """CSV file with the columns path,label"""
     test: Annotated[str | None, NEUTRAL] = None

@@ -44,6 +44,8 @@ class Corpus:
     """Whether ``labels`` holds labels that training must not see (layout 2, named datasets)."""
     metric: Metric = "accuracy"
     """The measure to report: accuracy over all test images, or the mean of the per-class accuracies."""
+    integer_classes: bool = False
+    """Whether the labels were given as integers; class names are text all the same."""
     junk: NDArray[np.bool_] = field(default_factory=lambda: np.empty(0, bool))
     """Whether each image is known to be of no class; its truth is -1. For observers only."""
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, NoReturn
 
@@ -15,10 +15,11 @@ import numpy as np
 
 from selftrain.console import Reporter
 from selftrain.data.corpus import Corpus
-from selftrain.data.features.rows import feature_rows
+from selftrain.data.features.feature_file import is_feature_path
 from selftrain.data.images import FileImages, Images
 from selftrain.data.sources.arrays import corpus_of_pairs, every_label, images_of_array, is_pair, numeric_pair
 from selftrain.data.sources.class_names import positions
+from selftrain.data.sources.feature_files import are_integers, feature_rows, feature_test_set, load_features
 from selftrain.data.sources.file_parts import Checker, Progress, Readable
 from selftrain.data.sources.folders import (
     add_unlabeled_folder,
@@ -35,11 +36,11 @@ from selftrain.data.sources.named import DATASETS, DatasetSpec
 from selftrain.data.sources.shards import find_shards, index_shards, is_shards, load_shards, read_shards, shard_images
 from selftrain.errors import UserError, nearest
 
-__all__ = ["ARRAYS", "Kind", "Source", "absolute_path"]
+__all__ = ["ARRAYS", "Kind", "Source"]
 
 AnyPath = str | os.PathLike[str]
 Argument = Literal["data", "images", "unlabeled"]
-Kind = Literal["folder", "dataset", "hub", "shards", "file", "files", "arrays", "missing"]
+Kind = Literal["folder", "dataset", "hub", "shards", "features", "file", "files", "arrays", "missing"]
 
 ARRAYS = "arrays"
 """The word that stands for arrays in the settings of a run trained on them."""
@@ -52,7 +53,7 @@ class Source:
     Text is understood in this order:
 
     1. the name of a dataset (see ``DATASETS``), unless a folder of that name, here or in ``root``, is in layout 1 or 2;
-    2. a folder;
+    2. a file or folder of features, or a folder;
     3. ``hf:`` and the name of a dataset on Hugging Face;
     4. a pattern of tar files;
     5. the name of a folder inside ``root``.
@@ -118,6 +119,8 @@ class Source:
         as_tree = self.labels is not None and os.path.isdir(text)
         if self.argument == "data" and _names_dataset(text, self.root) and not as_tree:
             return "dataset"
+        if is_feature_path(text) and not (os.path.isdir(text) and has_layout(Path(text))):
+            return "features"
         if self._folder() is not None:
             return "folder"
         if is_hub(text):
@@ -133,8 +136,8 @@ class Source:
 
     @property
     def is_features(self) -> bool:
-        """Whether this is a pair of arrays whose x holds one feature vector per row."""
-        return isinstance(self.data, tuple) and np.ndim(self.data[0]) == 2
+        """Whether this is a file of features, or a pair of arrays whose x holds one feature vector per row."""
+        return self.kind == "features" or (isinstance(self.data, tuple) and np.ndim(self.data[0]) == 2)
 
     def _folder(self) -> Path | None:
         text = self.data
@@ -155,7 +158,8 @@ class Source:
             return HubName.parse(text).absolute()
         if kind == "shards":
             return os.path.abspath(text)
-        return str(Path(text).resolve()) if kind == "file" or self._folder() == Path(text) else text
+        is_path = kind in ("file", "features") or self._folder() == Path(text)
+        return str(Path(text).resolve()) if is_path else text
 
     def prepare(self, *, check: str = "full", strict: bool = False, reporter: Reporter) -> None:
         """Do the slow work whose result stays on disk, and report it: download a dataset, index shards."""
@@ -192,7 +196,8 @@ class Source:
         ----------
         test
             The test set, instead of the data's own: a folder of class folders; with ``labels``, also a second CSV
-            file; with arrays, a pair of arrays. Test images that lie inside the data are excluded from the pool.
+            file; with arrays, a pair of arrays; with a file of features, another one or a CSV file. Test images
+            that lie inside the data are excluded from the pool.
         unlabeled
             More unlabeled images: a folder (any tree), a pattern of tar files, or ``hf:...``. Their labels, if any, are
             ignored.
@@ -208,6 +213,8 @@ class Source:
         checker = Checker(strict, check, progress)
         if self.kind == "arrays":
             return self._corpus_of_arrays(test, unlabeled, features)
+        if self.kind == "features":
+            return load_features(Path(self.data), self.labels, test, unlabeled)
         if self.kind in ("file", "missing"):
             self._raise_not_found()
         tested = _test_path(test, self.labels)
@@ -234,7 +241,9 @@ class Source:
             raise UserError("`test`: `data` is a pair of arrays (x, y), so the test set must also be a pair of arrays.")
         if unlabeled is not None:
             raise UserError("`unlabeled`: with arrays (x, y), put unlabeled images into x and set their y to -1.")
-        return corpus_of_pairs(self.data, None if test is None else numeric_pair(test, "test"), features=features)
+        pair = None if test is None else numeric_pair(test, "test")
+        corpus = corpus_of_pairs(self.data, pair, features=features)
+        return replace(corpus, integer_classes=are_integers(self.data[1]))
 
     def _corpus_without_folder(self, checker: Checker) -> Corpus:
         kind, text = self.kind, str(self.data)
@@ -255,9 +264,11 @@ class Source:
             raise UserError(f"`root` {root}: there is no such folder; it must contain the folders of the datasets.")
         if os.path.exists(text):
             raise UserError(
-                f"`data` {text!r}: is a file; give a folder of images, tar files, or the name of a dataset ('selftrain "
-                f"list datasets')."
+                f"`data` {text!r}: is a file; give a folder of images, tar files, features (.npz), or the name of a "
+                f"dataset ('selftrain list datasets')."
             )
+        if text.endswith((".npz", ".npy")):
+            raise UserError(f"`data` {text!r}: there is no such file.")
         where = "the folder does not exist" if root is None else f"the folder does not exist, here or in {root}"
         known = [*DATASETS, *([] if root is None else subfolders(Path(root)))]
         raise UserError(
@@ -300,6 +311,8 @@ class Source:
             return shard_images(text)
         if kind == "hub":
             return hub_images(text)
+        if kind == "features":
+            raise UserError(f"{path}: these are features, but this needs images.")
         if path.is_file():
             return FileImages(path.parent, [path.name])
         if kind != "folder":
@@ -330,6 +343,9 @@ class Source:
             return Readable(images, positions([str(value) for value in values], classes, "labels"), ())
         if isinstance(self.data, tuple):
             return Source(self.data[0], labels=self.data[1]).test_set(classes, features=features)
+        if self.kind == "features" and features:
+            labels = None if self.labels is None else Path(self.labels)
+            return feature_test_set(Path(self.data), labels, classes, features)
         checker = Checker(strict, check, progress)
         if self.labels is not None:
             if not os.path.isdir(self.data):
@@ -350,24 +366,6 @@ class Source:
         if (labels < 0).any():
             raise UserError(f"{text}: {int((labels < 0).sum())} of {len(test)} images have no label to compare with.")
         return Readable(test, positions([corpus.classes[k] for k in labels.tolist()], classes, text), corpus.skipped)
-
-
-def absolute_path(path: Any, argument: str) -> str | None:
-    """Return the path of a file or folder as text that means the same from any working directory.
-
-    None stays None, and the path of something that does not exist stays as it is.
-    """
-    if path is None:
-        return None
-    if not isinstance(path, (str, os.PathLike)):
-        raise UserError(
-            f"`{argument}`: expected a path, got {type(path).__name__}; arrays are passed as pairs (x, y), with -1 in "
-            f"y for unlabeled rows."
-        )
-    found = Path(path)
-    if found.exists() and not (found.is_file() or found.is_dir()):
-        return str(found.absolute())  # a pipe: the target of its link in /proc is not a path
-    return str(found.resolve()) if found.exists() else str(path)
 
 
 def _names_dataset(text: str, root: AnyPath | None) -> bool:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from selftrain.data.images import Images
-from selftrain.data.source import Source
+from selftrain.data.source import ARRAYS, Source
 from selftrain.data.sources.file_parts import Checker
 from selftrain.data.sources.junk import add_junk
 from selftrain.errors import UserError
@@ -69,7 +69,10 @@ def find_examples(run: RunData) -> Examples:
         return found
     tests = pool = None
     try:
-        tests, pool = _images(run)
+        if run.noun == "rows" or run.settings.get("data.path") == ARRAYS:
+            found.missing = "There are no images to show: the run was trained on arrays or features."
+        else:
+            tests, pool = _images(run)
     except (UserError, OSError) as error:
         found.missing = f"The images cannot be shown, because they cannot be found any more ({str(error).rstrip('.')})."
     outputs = run.outputs
@@ -133,8 +136,6 @@ def _images(run: RunData) -> tuple[Images | None, Images]:
     source = Source.from_settings(
         settings.get("data.path"), root=settings.get("data.root"), labels=settings.get("data.labels")
     )
-    if source.kind == "arrays":
-        raise UserError("the run was trained on arrays")
     corpus = source.corpus(test=settings.get("data.test"), unlabeled=settings.get("data.unlabeled"), check="none")
     if settings.get("data.junk"):
         corpus = add_junk(corpus, settings.get("data.junk_from"), settings.get("data.root"), Checker(check="none"))

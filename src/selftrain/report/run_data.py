@@ -77,6 +77,11 @@ class RunData:
         return str(self.results.get("dataset") or self.split.get("dataset") or Path(path).name or path)
 
     @property
+    def noun(self) -> str:
+        """What the run was trained on: images, or rows of features."""
+        return "rows" if self.settings.get("network.backbone") == "features" else "images"
+
+    @property
     def seed(self) -> int:
         return int(self.settings.get("seed") or 0)
 

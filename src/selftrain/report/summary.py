@@ -41,7 +41,7 @@ def standfirst(runs: Sequence[RunData]) -> str:
     if not scored:
         return f"{data}. There is no test set, so this page shows only what can be known without one."
     if run := only(runs):
-        images = EVALUATED_ON[run.value("evaluated_on") or "test"]
+        images = EVALUATED_ON[run.value("evaluated_on") or "test"].replace("images", run.noun)
         return (
             f"{data}. The model classifies {percent(run.value('accuracy'))} of the {images} correctly; the mean "
             f"accuracy of the weakest fifth of the classes is {percent(run.value('worst20_percent'))}."
@@ -60,7 +60,7 @@ def _data(run: RunData) -> str:
     text = plural(len(run.classes), "class", "classes")
     counts = run.split.get("counts") or {}
     if counts.get("labeled"):
-        text += f", {counts['labeled']:,} labeled and {counts.get('unlabeled', 0):,} unlabeled images"
+        text += f", {counts['labeled']:,} labeled and {counts.get('unlabeled', 0):,} unlabeled {run.noun}"
     return text
 
 

@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from selftrain.config.resolve import read_config
-from selftrain.data.source import ARRAYS, Source, absolute_path
+from selftrain.data.paths import absolute_path
+from selftrain.data.source import ARRAYS, Source
 from selftrain.data.sources.junk import canonical
 from selftrain.errors import UserError
 from selftrain.methods import Method, spell_method
@@ -60,7 +61,7 @@ def parse_arguments(
         "data.root": absolute_path(root, "root"),
         "method": spell_method(method) if isinstance(method, Method) else method,
     }
-    if source is not None and source.is_features:
+    if source is not None and source.kind == "arrays" and source.is_features:
         if given["network.backbone"] not in (None, "features"):
             raise UserError(
                 f"`backbone` {given['network.backbone']!r}: these arrays are features already. Leave `backbone` out."

@@ -138,7 +138,7 @@ def _results(training: Training, loop: Loop, measures: Mapping[str, Any]) -> dic
         "metric": problem.corpus.metric,
         "regime": settings.regime,
         "backbone": settings.network.backbone,
-        "size": training.inputs.card.preprocessing.size,
+        "size": training.inputs.card.preprocessing.size or None,
         "flip": _flip(training),
         "labels_per_class": settings.data.labels_per_class,
         "labeled": len(problem.split.labeled),

@@ -314,10 +314,12 @@ def _open(training: Training, loop: Loop, layout: RunLayout) -> None:
 
 def _announce(training: Training, loop: Loop, reporter: Reporter) -> None:
     settings, corpus, split = training.settings, training.problem.corpus, training.problem.split
+    card = training.inputs.card
+    seen = f"{settings.network.backbone} at {card.preprocessing.size} px"
     reporter.say(
         f"{training.name} on {corpus.name}: {len(corpus.classes)} classes, "
-        f"{len(split.labeled)} labeled and {len(split.unlabeled)} unlabeled images, "
-        f"{settings.regime} regime, {settings.network.backbone} at {training.inputs.card.preprocessing.size} px, "
+        f"{len(split.labeled)} labeled and {len(split.unlabeled)} unlabeled {'rows' if card.features else 'images'}, "
+        f"{settings.regime} regime, {f'features of {card.features} numbers' if card.features else seen}, "
         f"seed {settings.seed}" + (f"; from step {loop.step}" if loop.step else "")
     )
     if remark := training.method.remarks.get(settings.regime):

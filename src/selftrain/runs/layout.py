@@ -141,7 +141,8 @@ class Results(Measures, total=False):
     """the measure that is reported for the dataset: ``accuracy`` or ``mean_per_class``"""
     regime: str
     backbone: str
-    size: int
+    size: int | None
+    """side of the images in pixels; None for features"""
     flip: bool | None
     """whether images were mirrored at random; None for features"""
     labels_per_class: int | None

@@ -30,7 +30,7 @@ from selftrain.version import __version__
 FORMAT = 1
 WITHOUT_NOVELTY = "If you delete it, the model predicts without novelty."
 BACKBONE = "encoder.backbone."  # prefix of a frozen backbone's weights
-OPTIONAL = ("neighbours", "reference")  # fields that older models lack
+OPTIONAL = ("neighbours", "reference", "integer_classes", "origin")  # fields that older models lack
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,10 @@ class ModelCard:
     """the method that rebuilds the second model of a blend, if there is one"""
     reference: bool = False
     """whether a model that was trained on the labels alone is the third model of the blend"""
+    integer_classes: bool = False
+    """whether the labels were integers, which predictions in Python then are as well"""
+    origin: dict[str, Any] | None = None
+    """the backbone that made the features, if the input is features and it is known"""
 
 
 def make_card(
@@ -171,13 +175,7 @@ def load_model(folder: Path) -> tuple[nn.Module, ModelCard]:
             **{
                 **{key: values[key] for key in ModelCard.__dataclass_fields__ if key in values or key not in OPTIONAL},
                 "classes": tuple(values["classes"]),
-                "preprocessing": Preprocessing(
-                    mean=tuple(values["preprocessing"]["mean"]),
-                    std=tuple(values["preprocessing"]["std"]),
-                    size=values["preprocessing"]["size"],
-                    interpolation=values["preprocessing"]["interpolation"],
-                    crop=values["preprocessing"].get("crop", 1.0),  # older models lack it
-                ),
+                "preprocessing": preprocessing_from(values["preprocessing"]),
             }
         )
         state = safetensors.torch.load_file(files.weights)
@@ -186,6 +184,17 @@ def load_model(folder: Path) -> tuple[nn.Module, ModelCard]:
     except (KeyError, TypeError, RuntimeError, OSError, safetensors.SafetensorError) as error:
         raise UserError(f"{folder}: not a model that this version can read ({first_line(error)}).") from None
     return model.eval(), card
+
+
+def preprocessing_from(values: dict[str, Any]) -> Preprocessing:
+    """Return the preprocessing that a card describes."""
+    return Preprocessing(
+        mean=tuple(values["mean"]),
+        std=tuple(values["std"]),
+        size=values["size"],
+        interpolation=values["interpolation"],
+        crop=values.get("crop", 1.0),  # older models lack it
+    )
 
 
 def _empty_model(card: ModelCard, state: dict[str, Tensor]) -> nn.Module:

@@ -14,13 +14,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from selftrain.batch import kind_of
 from selftrain.config.settings import DataSettings, Settings
 from selftrain.console import Reporter
 from selftrain.data.corpus import Corpus
 from selftrain.data.features.extract import view_names
+from selftrain.data.features.joined import JoinedFeatures
 from selftrain.data.features.rows import FeatureRows, feature_batches
-from selftrain.data.features.space_views import FeatureSpaceViews
-from selftrain.data.features.views import FeatureViews
+from selftrain.data.features.views import FeatureSpaceViews, FeatureViews
 from selftrain.data.images import ArrayImages, Images
 from selftrain.data.views.image_views import ImageViews, ViewMaker, clean_batches
 from selftrain.errors import UserError
@@ -141,7 +142,8 @@ def _pixel_inputs(settings: Settings, corpus: Corpus) -> PixelInputs:
             if isinstance(module, nn.modules.batchnorm._BatchNorm):
                 module.momentum = momentum
     side = data.size or backbone.preprocessing.size
-    card = make_card(network, backbone, corpus.classes, side, _clean_crop(data))
+    integers = corpus.integer_classes
+    card = make_card(network, backbone, corpus.classes, side, _clean_crop(data), integer_classes=integers)
     classifier = make_classifier(card, backbone, channels_last=settings.train.channels_last)
     return PixelInputs(settings, corpus, card, classifier)
 
@@ -183,6 +185,8 @@ def make_extractor(settings: Settings, corpus: Corpus | None, device: torch.devi
     network, data = settings.network, settings.data
     _check_bottleneck(network.bottleneck)
     backbone = build_backbone(network.backbone, weights=network.weights, size=data.size, channels=3)
+    if not backbone.pretrained and corpus is None:
+        raise UserError(f"`backbone` {network.backbone}: has random weights, so its features mean nothing. Try lite0.")
     if not backbone.pretrained:
         raise UserError(
             f'`regime="frozen"`: backbone {network.backbone!r} has random weights, so its features mean nothing. '
@@ -192,7 +196,7 @@ def make_extractor(settings: Settings, corpus: Corpus | None, device: torch.devi
     _warn_of_size(backbone, side, reporter)
     card = make_card(
         network, backbone, () if corpus is None else corpus.classes, side, _clean_crop(data), frozen=True,
-        weights=weights_hash(backbone),
+        weights=weights_hash(backbone), integer_classes=corpus is not None and corpus.integer_classes,
     )  # fmt: skip
     return Extractor(make_encoder(card, backbone), card, data, device, reporter)
 
@@ -234,9 +238,10 @@ class FeatureArrayInputs:
     def views(self, rows: Rows) -> ViewMaker:
         values, data = self.rows.values, self.settings.data
         if values.shape[1] > 1:
-            names = ("weak", *(f"strong_{i}" for i in range(1, values.shape[1])))
-            return FeatureViews(values, names, rows)
-        return FeatureSpaceViews(
+            return FeatureViews(values, self.rows.views, rows)
+        if isinstance(values, JoinedFeatures):  # some rows of one memory map
+            values, rows = values.parts[0], values.row_of[rows]
+        return FeatureSpaceViews.compute(
             values[:, 0], rows, noise=data.feature_noise, dropout=data.feature_dropout, mixup=data.feature_mixup
         )
 
@@ -257,7 +262,15 @@ class FeatureArrayInputs:
 def _feature_array_inputs(settings: Settings, corpus: Corpus, rows: FeatureRows) -> FeatureArrayInputs:
     _check_bottleneck(settings.network.bottleneck)
     dim = rows.values.shape[2]
-    card = make_card(settings.network, None, corpus.classes, 0, frozen=True, features=dim)
+    if len(rows.views) > 1 and not any(kind_of(view) == "strong" for view in rows.views):
+        raise UserError(
+            f"features: the views are {', '.join(rows.views)}; without strong views, leave only the clean one."
+        )
+    origin = None if rows.origin is None else rows.origin.to_card()
+    card = make_card(
+        settings.network, None, corpus.classes, 0, frozen=True, features=dim, origin=origin,
+        integer_classes=corpus.integer_classes,
+    )  # fmt: skip
     torch.manual_seed(settings.seed)
     classifier = make_classifier(card, UnitFeatures(dim, settings.network.unit_features))
     return FeatureArrayInputs(settings, rows, card, classifier)

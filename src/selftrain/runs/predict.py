@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any, Literal, TextIO
 
 import numpy as np
 import torch
@@ -18,6 +19,7 @@ from torch import nn
 
 from selftrain.config.settings import DataSettings
 from selftrain.console import Reporter
+from selftrain.data.features.origin import Origin, check_origins
 from selftrain.data.features.rows import FeatureRows, feature_batches
 from selftrain.data.images import Images, UnreadableImage, check_images
 from selftrain.data.source import Source
@@ -27,9 +29,17 @@ from selftrain.engine.metrics import summarise
 from selftrain.errors import UserError
 from selftrain.files import replacing
 from selftrain.methods.junk import Novelty
+from selftrain.nn.backbones import build_backbone
 from selftrain.nn.layers import OnFeatures
 from selftrain.runs.extractor import Extractor
-from selftrain.runs.model import ModelCard, load_model, load_novelty
+from selftrain.runs.model import (
+    ModelCard,
+    load_model,
+    load_novelty,
+    make_encoder,
+    preprocessing_from,
+    weights_hash,
+)
 
 
 @dataclass(frozen=True)
@@ -43,10 +53,16 @@ class Predictions:
     unreadable: tuple[UnreadableImage, ...] = ()
     novelty: np.ndarray | None = None
     """(n,) 0 to 1: above 0.5, an image looks like none of the classes; None if the model cannot tell"""
+    integer_classes: bool = False
+    """whether the model was trained on integer labels"""
+    noun: str = "image"
+    """what the predictions are about: image, or row"""
 
     @property
-    def labels(self) -> list[str]:
-        return [self.classes[k] for k in self.probabilities.argmax(axis=1)]
+    def labels(self) -> list[Any]:
+        """The class of each image: text, or integers if the model was trained on integer labels."""
+        names: list[Any] = [int(name) for name in self.classes] if self.integer_classes else list(self.classes)
+        return [names[k] for k in self.probabilities.argmax(axis=1)]
 
     @property
     def confidence(self) -> NDArray[Any]:
@@ -100,11 +116,15 @@ class Predictor:
     batch: int = 256
     novelty: Novelty | None = None
     """takes features as well"""
+    cache: str | None = None
+    """folder of stored features; None: the user's"""
 
     def predict(self, images: Any, *, strict: bool = False) -> Predictions:
         """Predict images: a folder and its subfolders, an image file, tar files, hf:NAME, or a NumPy array."""
         source = Source.parse(images, argument="images")
-        found, skipped = self._readable(source.images(features=self.card.features, reporter=self.reporter), strict)
+        dim = 0 if self.takes(source) == "images" else self.card.features
+        found, skipped = keep_readable(source.images(features=dim, reporter=self.reporter), strict, self.reporter)
+        noun = "row" if isinstance(found, FeatureRows) else "image"
         if not len(found) and not skipped:
             raise UserError("`images`: there are no images to predict.")
         if not len(found):
@@ -112,7 +132,7 @@ class Predictor:
         parts: list[np.ndarray] = []
         novelty: list[np.ndarray] = []
         inputs = self._screened(self._inputs(found), novelty)
-        with self.reporter.progress("predicting", len(found), "images") as bar:
+        with self.reporter.progress("predicting", len(found), f"{noun}s") as bar:
             for p in probabilities(self.model, _counted(inputs, bar.reach), self.device):
                 parts.append(p.cpu().numpy())
         return Predictions(
@@ -121,12 +141,33 @@ class Predictor:
             np.concatenate(parts),
             tuple(skipped),
             np.concatenate(novelty) if novelty else None,
+            self.card.integer_classes,
+            noun,
         )
+
+    def takes(self, source: Source) -> Literal["images", "features"]:
+        """Return what is read from a source: a model on features takes images if it knows which backbone made them."""
+        if not self.card.features:
+            return "images"
+        of_features = source.kind in ("arrays", "features") or str(source.data).endswith((".npz", ".npy"))
+        return "features" if self.origin is None or of_features else "images"
+
+    @cached_property
+    def origin(self) -> Origin | None:
+        """The backbone of the features that the model was trained on, if it is known."""
+        return Origin.parse(self.card.origin)
+
+    @cached_property
+    def embedder(self) -> Extractor:
+        """That backbone, to turn images into such features."""
+        assert self.origin is not None
+        return load_embedder(self.origin, self.card, self.cache, self.device, self.reporter)
 
     def evaluate(self, images: Images, labels: np.ndarray) -> dict[str, Any]:
         """Return the accuracy and other measures on labeled images."""
         inputs = self._inputs(images)
-        with self.reporter.progress("evaluating", len(images), "images") as bar:
+        noun = "rows" if isinstance(images, FeatureRows) else "images"
+        with self.reporter.progress("evaluating", len(images), noun) as bar:
             counted = _counted(inputs, bar.reach)
             confusion = confusion_matrix(self.model, counted, labels, len(self.card.classes), self.device)
         return {
@@ -144,21 +185,13 @@ class Predictor:
                     novelty.append(self.novelty(batch.to(self.device)).cpu().numpy())
             yield batch
 
-    def _readable(self, images: Images, strict: bool) -> tuple[Images, list[UnreadableImage]]:
-        """Return the images that can be decoded, and the errors of the others."""
-        with self.reporter.progress("reading images", len(images), "images") as bar:
-            bad = check_images(images, strict=strict, progress=bar.reach)
-        if not bad:
-            return images, bad
-        good = np.ones(len(images), bool)
-        good[np.array([error.index for error in bad])] = False
-        return images.subset(good), bad
-
     def _inputs(self, images: Images) -> Iterable[torch.Tensor]:
         if isinstance(images, FeatureRows):
+            check_origins(images.origin, self.origin, "`images`", "those that the model was trained on")
             return feature_batches(images.values, self.batch)
-        if self.extractor is not None:
-            return feature_batches(self.extractor.features(images, ("clean",)), self.batch)
+        extractor = self.embedder if self.card.features else self.extractor
+        if extractor is not None:
+            return feature_batches(extractor.features(images, ("clean",)), self.batch)
         like = self.card.preprocessing
         return clean_batches(images, self.batch, like.size, self.card.channels, like.interpolation, like.crop)
 
@@ -175,9 +208,38 @@ def load_predictor(folder: Path, reporter: Reporter | None = None, *, cache: str
         extractor = Extractor(model.encoder, card, DataSettings(cache=cache), device, reporter)
         model, dim = model.predictor, extractor.dim
     novelty = load_novelty(folder, classes=len(card.classes), dim=dim) if dim else None
-    return Predictor(
-        model, card, device, reporter, extractor, novelty=novelty if novelty is None else novelty.to(device)
+    novelty = novelty if novelty is None else novelty.to(device)
+    return Predictor(model, card, device, reporter, extractor, novelty=novelty, cache=cache)
+
+
+def load_embedder(
+    origin: Origin, card: ModelCard, cache: str | None, device: torch.device, reporter: Reporter
+) -> Extractor:
+    """Return the backbone that made the features a model was trained on; an error if its weights are others here."""
+    like = preprocessing_from(dict(origin.preprocessing))
+    backbone = build_backbone(origin.backbone, weights="pretrained", size=like.size, channels=origin.channels)
+    if weights_hash(backbone) != origin.weights:
+        raise UserError(
+            f"backbone {origin.backbone}: these are not the weights that made the features of this model. Make "
+            f"features with 'selftrain embed' and the same weights, and predict those."
+        )
+    own = replace(
+        card, backbone=origin.backbone, weights=origin.weights, channels=origin.channels, preprocessing=like, features=0
     )
+    return Extractor(make_encoder(own, backbone), own, DataSettings(cache=cache), device, reporter)
+
+
+def keep_readable(images: Images, strict: bool, reporter: Reporter) -> tuple[Images, list[UnreadableImage]]:
+    """Return the images that can be decoded, and the errors of the others."""
+    if isinstance(images, FeatureRows):
+        return images, []
+    with reporter.progress("reading images", len(images), "images") as bar:
+        bad = check_images(images, strict=strict, progress=bar.reach)
+    if not bad:
+        return images, bad
+    good = np.ones(len(images), bool)
+    good[np.array([error.index for error in bad])] = False
+    return images.subset(good), bad
 
 
 def _counted(batches: Iterable[torch.Tensor], progress: Callable[[int], object]) -> Iterator[torch.Tensor]:

@@ -25,7 +25,7 @@ def resolve(given: Mapping[str, Any], method: Method | None = None) -> tuple[Set
 
     A ``method`` that is given as an object is taken as it is.
     """
-    given = dict(given)
+    given = _with_features(dict(given))
     options = {name.removeprefix("method."): given.pop(name) for name in list(given) if name.startswith("method.")}
     regimes = method.regimes if method else method_info(str(given.get("method") or Settings.method)).regimes
     regime = str(given.pop("regime", None) or _default_regime(given, regimes))
@@ -39,6 +39,18 @@ def resolve(given: Mapping[str, Any], method: Method | None = None) -> tuple[Set
     if settings.network.backbone == "features" and settings.regime != "frozen":
         raise UserError(f'`regime="{settings.regime}"`: features train in the frozen regime only. Leave it out.')
     return with_values(settings, {"method": spell_method(method)}), method
+
+
+def _with_features(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the settings with the backbone "features" if the data is a file of features."""
+    if _source(given).kind != "features":
+        return given
+    if given.get("network.backbone") not in (None, "features"):
+        raise UserError(
+            f"`backbone` {given['network.backbone']!r}: {given['data.path']} holds features already. Leave `backbone` "
+            f"out."
+        )
+    return {**given, "network.backbone": "features"}
 
 
 def _default_regime(given: Mapping[str, Any], possible: tuple[str, ...]) -> str:

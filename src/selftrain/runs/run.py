@@ -75,20 +75,22 @@ class Run:
         ----------
         data
             A folder of class folders; a folder with ``test/<class>/*`` in it; the name of a dataset, whose test set is
-            used; any folder, together with ``labels``; or an array of images (of features, for a run trained on
-            features) with their ``labels``, as two arguments or a pair.
+            used; any folder, together with ``labels``; a file of features, for a run trained on features; or an array
+            of images or features with their ``labels``, as two arguments or a pair.
         labels
             A CSV file ``path,label`` of the images to evaluate on, or one label per row of ``data``.
         """
         classes, features = self.predictor.card.classes, self.predictor.card.features
         if labels is None and isinstance(data, tuple) and len(data) == 2:
             data, labels = data
-        if features and (labels is None or isinstance(labels, (str, Path))):
-            raise UserError(
-                f"`data`: {self.folder} was trained on features, not on images. Give features in Python: "
-                f"run.evaluate((x, y)), with {features} numbers per row of x and one label per row in y."
-            )
         source = Source.parse(data, root=root, labels=labels)
+        if features and self.predictor.takes(source) == "images":
+            features = 0
+        elif features and source.kind != "features" and (labels is None or isinstance(labels, (str, Path))):
+            raise UserError(
+                f"`data`: {self.folder} was trained on features, not on images. Give a .npz file (selftrain embed), or "
+                f"arrays in Python: run.evaluate((x, y)), with {features} numbers per row of x and one label per row."
+            )
         reporter = self.reporter or Reporter(quiet=True)
         if labels is None:
             source.prepare(strict=strict, reporter=reporter)
@@ -97,6 +99,10 @@ class Run:
         if skipped:
             reporter.warn(f"left out {plural(len(skipped), 'image')} that cannot be read: {listed(skipped)}")
         return self.predictor.evaluate(images, truth)
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Without the console and the loaded model, which cannot be pickled; a copy loads the model again.
+        return {"folder": self.folder, "layout": self.layout, "reporter": None}
 
     def __repr__(self) -> str:
         return f"Run({str(self.folder)!r})"

@@ -57,7 +57,7 @@ def train(
     ----------
     data
         A folder in one of the three layouts, the name of a dataset, ``hf:`` and a name on Hugging Face, a pattern of
-        tar files, or a pair of arrays ``(x, y)`` where ``y == -1`` means unlabeled.
+        tar files, a file or folder of features, or a pair of arrays ``(x, y)`` where ``y == -1`` means unlabeled.
     labels, test, unlabeled, backbone, regime, labels_per_class, steps, seed, size, root
         As ``selftrain train --help`` explains. ``test`` may also be a pair of arrays.
     method

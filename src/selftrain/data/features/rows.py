@@ -1,15 +1,12 @@
 """Feature vectors that the user brings, in place of images.
 
-Knows nothing of backbones, caches or training.
+Knows nothing of backbones, caches or training. A memory map stays one: its numbers are read when they are asked for.
 """
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any
-from zipfile import is_zipfile
 
 import numpy as np
 import torch
@@ -18,6 +15,7 @@ from torch import Tensor
 
 from selftrain.data.features.joined import JoinedFeatures
 from selftrain.data.features.mapped import place_in_file
+from selftrain.data.features.origin import Origin
 from selftrain.data.images import Images
 from selftrain.errors import UserError
 
@@ -42,28 +40,52 @@ class RowNames(Sequence[str]):
 
 
 class FeatureRows(Images):
-    """Feature vectors: (n, dim), or (n, views, dim) with the clean view first and strong views after it.
+    """Feature vectors: (n, dim), or (n, views, dim) with the clean view first and, unless named, strong ones after it.
 
-    They keep the type of their numbers, and a memory map stays on disk: batches become float32 when they are read.
+    Parameters
+    ----------
+    array
+        Real numbers of any type, which they keep; a memory map stays on disk. Batches are float32.
+    names
+        One per row; by default the row numbers, padded with zeros so that they sort.
+    checked
+        All numbers are known to be finite.
+    views
+        The names of the views.
+    origin
+        The backbone that made the features, if it is known.
+    what
+        The beginning of error messages.
     """
 
-    def __init__(self, array: Any, names: Sequence[str] | None = None, *, checked: bool = False):
-        """``checked``: all numbers are known to be finite."""
+    values: NDArray[Any] | JoinedFeatures
+    """(n, views, dim)"""
+
+    def __init__(
+        self,
+        array: Any,
+        names: Sequence[str] | None = None,
+        *,
+        checked: bool = False,
+        views: Sequence[str] | None = None,
+        origin: Origin | None = None,
+        what: str = "features",
+    ):
         values = array if isinstance(array, np.memmap) else np.asarray(array)
         if values.ndim == 2:
             values = values[:, None]
         if values.ndim != 3 or 0 in values.shape[1:] or values.dtype.kind not in "biuf":
             raise UserError(
-                f"features: expected numbers of shape (n, dim) or (n, views, dim), got {values.dtype} of shape "
+                f"{what}: expected numbers of shape (n, dim) or (n, views, dim), got {values.dtype} of shape "
                 f"{np.shape(array)}."
             )
-        if not values.dtype.isnative or values.dtype.itemsize > 8:  # torch has no such numbers
-            values = values.astype(np.float32)
         bad: list[int] = [] if checked else not_finite(values)
-        if len(bad):
-            raise UserError(f"features: {len(bad)} of {len(values)} rows are not finite, the first is row {bad[0]}.")
+        if bad:
+            raise UserError(f"{what}: {len(bad)} of {len(values)} rows are not finite, the first is row {bad[0]}.")
         self.values = values
         self.names = RowNames(len(values)) if names is None else list(names)
+        self.views = tuple(views or ("clean", *(f"strong_{i}" for i in range(1, values.shape[1]))))
+        self.origin = origin
 
     @property
     def dim(self) -> int:
@@ -78,14 +100,30 @@ class FeatureRows(Images):
 
     def stamps(self, times: bool = True) -> Iterator[bytes]:
         yield repr(self.values.shape).encode()
-        yield from (part.astype(np.float32, copy=False).tobytes() for _, part in chunks(self.values))
+        yield from (as_floats(part).tobytes() for _, part in chunks(self.values))
 
     def subset(self, indices: Any) -> FeatureRows:
         rows = self._positions(indices)
-        return FeatureRows(self.values[rows], [self.names[i] for i in rows.tolist()], checked=True)
+        part = FeatureRows.__new__(FeatureRows)
+        part.values = _picked(self.values, rows)
+        part.names = [self.names[i] for i in rows.tolist()]
+        part.views, part.origin = self.views, self.origin
+        return part
 
 
-def chunks(values: NDArray[Any]) -> Iterator[tuple[int, NDArray[Any]]]:
+def as_floats(array: NDArray[Any]) -> NDArray[np.float32]:
+    """Return real numbers of any format as float32."""
+    with np.errstate(over="ignore"):
+        return np.asarray(array, dtype=np.float32)
+
+
+def as_tensor(array: NDArray[Any]) -> Tensor:
+    """Return real numbers of any format as a float32 tensor."""
+    usual = array.dtype in (np.float16, np.float32, np.float64)  # torch converts these much faster than NumPy
+    return torch.from_numpy(array if usual else as_floats(array)).float()
+
+
+def chunks(values: NDArray[Any] | JoinedFeatures) -> Iterator[tuple[int, NDArray[Any]]]:
     """Yield the rows of an array in parts of a few megabytes, each with the number of its first row.
 
     A memory map is read from its file: mapped pages would count towards the process until the kernel reclaims them.
@@ -109,40 +147,26 @@ def not_finite(values: NDArray[Any]) -> list[int]:
     if values.dtype.kind != "f":
         return bad
     for start, part in chunks(values):
-        with np.errstate(over="ignore"):
-            finite = np.isfinite(part.astype(np.float32, copy=False)).reshape(len(part), -1).all(axis=1)
+        finite = np.isfinite(as_floats(part)).reshape(len(part), -1).all(axis=1)
         if not finite.all():
             bad += (start + np.flatnonzero(~finite)).tolist()
     return bad
 
 
-def feature_rows(features: Any, dim: int) -> FeatureRows:
-    """Return features for a model that takes ``dim`` numbers per row: an array, or the path of a ``.npy`` file."""
-    rows = FeatureRows(_read_array(Path(features), dim) if isinstance(features, (str, os.PathLike)) else features)
-    if rows.dim != dim:
-        raise UserError(f"features: this model takes {dim} numbers per row, not {rows.dim}.")
-    return rows
-
-
-def _read_array(path: Path, dim: int) -> NDArray[Any]:
-    """Return the rows of a ``.npy`` file."""
-    if path.suffix != ".npy":
-        raise UserError(f"{path}: this model was trained on features; give a .npy file with {dim} numbers per row.")
-    try:
-        if is_zipfile(path):
-            raise UserError(f"{path}: this is an .npz file with several arrays; save one array with numpy.save.")
-        rows: NDArray[Any] = np.lib.format.open_memmap(path, mode="r")
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({error.strerror or error}).") from None
-    except ValueError as error:
-        raise UserError(f"{path}: not an array written by numpy.save ({error}).") from None
-    return rows
+def _picked(values: NDArray[Any] | JoinedFeatures, rows: NDArray[np.int64]) -> NDArray[Any] | JoinedFeatures:
+    """Return these rows; many rows of a memory map are not copied."""
+    if isinstance(values, JoinedFeatures):
+        return JoinedFeatures(values.parts, values.part_of[rows], values.row_of[rows], (len(rows), *values.shape[1:]))
+    size = len(rows) * values.shape[1] * values.shape[2] * values.dtype.itemsize
+    if not isinstance(values, np.memmap) or size <= CHUNK:
+        return np.array(values[rows])
+    return JoinedFeatures([values], np.zeros(len(rows), np.int64), rows, (len(rows), *values.shape[1:]))
 
 
 def feature_batches(features: NDArray[Any] | JoinedFeatures, batch: int) -> Iterator[Tensor]:
     """Yield the clean view of every row, in order, in batches."""
     for start in range(0, len(features), batch):
-        yield torch.from_numpy(np.array(_clean(features, start, start + batch))).float()
+        yield as_tensor(np.array(_clean(features, start, start + batch)))
 
 
 def _clean(features: NDArray[Any] | JoinedFeatures, start: int, stop: int) -> NDArray[Any]:

@@ -1,4 +1,4 @@
-"""Views of features, in place of views of images, drawn from a cache.
+"""Views of features, in place of views of images: drawn from a cache, or made in feature space.
 
 Knows nothing of images, backbones or methods.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import weakref
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -18,7 +19,9 @@ from torch import Tensor
 from selftrain.batch import kind_of
 from selftrain.data.features.joined import JoinedFeatures
 from selftrain.data.features.mapped import place_in_file
+from selftrain.data.features.rows import as_tensor
 from selftrain.errors import UserError
+from selftrain.neighbours import nearest_rows
 
 
 class FeatureViews:
@@ -31,6 +34,8 @@ class FeatureViews:
             kind: np.array([i for i, name in enumerate(names) if kind_of(name) == kind])
             for kind in ("clean", "weak", "strong")
         }
+        if not len(self.places["weak"]):
+            self.places["weak"] = self.places["clean"]
 
     def __len__(self) -> int:
         return len(self.rows)
@@ -52,7 +57,7 @@ class FeatureViews:
         return views
 
     def _gather(self, rows: NDArray[Any], places: NDArray[Any]) -> Tensor:
-        return torch.from_numpy(self.features[rows, places]).float()  # torch converts much faster than NumPy
+        return as_tensor(self.features[rows, places])
 
 
 class VectorFile:
@@ -90,3 +95,55 @@ class VectorFile:
             if os.preadv(self.descriptor, [into[i * nbytes : (i + 1) * nbytes]], start) != nbytes:
                 raise UserError(f"{self.name}: was truncated while in use. Run the same command again.")
         return found
+
+
+NEIGHBOURS = 8
+
+
+@dataclass(frozen=True)
+class FeatureSpaceViews:
+    """Views of features with one stored view per sample: strong views by dropout, noise and mixing with a neighbour."""
+
+    values: Tensor
+    """(n, dim) the features"""
+    spread: Tensor
+    """(dim,) their standard deviation"""
+    near: Tensor | None
+    """(n, neighbours) the rows that a sample may be mixed with"""
+    noise: float
+    dropout: float
+    mixup: float
+
+    @classmethod
+    def compute(
+        cls, values: NDArray[Any], rows: NDArray[Any], *, noise: float, dropout: float, mixup: float
+    ) -> FeatureSpaceViews:
+        """Return the views of these rows, once their neighbours are found."""
+        some = torch.from_numpy(np.ascontiguousarray(values[rows], dtype=np.float32))
+        spread = some.std(dim=0) if len(rows) > 1 else torch.zeros(values.shape[1])
+        near = nearest_rows(some, NEIGHBOURS).rows if mixup and len(rows) > 1 else None
+        return cls(some, spread, near, noise, dropout, mixup)
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def make(
+        self, rows: NDArray[Any], names: Sequence[str], rng: np.random.Generator, mine: slice = slice(None)
+    ) -> dict[str, Tensor]:
+        return {name: self._one(rows, kind_of(name), rng, mine) for name in names}
+
+    def _one(self, rows: NDArray[Any], kind: str, rng: np.random.Generator, mine: slice) -> Tensor:
+        n, dim = len(rows), self.values.shape[1]
+        x = self.values[torch.from_numpy(rows[mine])]
+        if kind != "strong":
+            return x
+        if self.near is not None:
+            which = rng.integers(0, self.near.shape[1], n)[mine]
+            share = torch.from_numpy(rng.uniform(0, self.mixup, (n, 1)).astype(np.float32)[mine])
+            x = torch.lerp(x, self.values[self.near[rows[mine], which]], share)
+        if self.noise:
+            x = x + self.noise * self.spread * torch.from_numpy(rng.standard_normal((n, dim), np.float32)[mine])
+        if self.dropout:
+            kept = torch.from_numpy(rng.random((n, dim), np.float32)[mine] >= self.dropout)
+            x = x * kept / (1 - self.dropout)
+        return x

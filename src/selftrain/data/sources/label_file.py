@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
@@ -38,14 +38,15 @@ def load_labeled_tree(folder: Path, file: Path, tested: Path | None, checker: Ch
     """
     rows = read_rows(file)
     classes = tuple(sorted({row.label for row in rows}))
-    _check_alike(rows, file)
+    check_alike(rows, file)
     names = find_images(folder, notes := SearchNotes())
     if not names:
         raise UserError(no_image(folder))
     test, excluded = _test_part(folder, names, classes, tested)
     pool = [name for name in names if name not in excluded] if excluded else names
     labels = np.full(len(pool), -1, np.int64)
-    for i, k in _classes_by_position(rows, file, folder, pool, classes, excluded).items():
+    finder = _RowPaths(folder, file.parent, {name: i for i, name in enumerate(pool)}, excluded)
+    for i, k in classes_by_position(rows, file, finder, pool, classes).items():
         labels[i] = k
     part = FilePart(folder, pool, labels, _where(file, classes), notes)
     return corpus_of_files(folder, classes, part, test, checker, is_benchmark=False, classes_from=file)
@@ -77,7 +78,8 @@ def _test_part(
 def rows_part(folder: Path, file: Path, classes: Sequence[str], names: Sequence[str] | None = None) -> FilePart:
     """Return the images of ``folder`` that a label file has a row for, as a test set."""
     names = find_images(folder) if names is None else names
-    found = _classes_by_position(read_rows(file), file, folder, names, classes)
+    finder = _RowPaths(folder, file.parent, {name: i for i, name in enumerate(names)}, ())
+    found = classes_by_position(read_rows(file), file, finder, names, classes)
     order = sorted(found)
     labels = np.array([found[i] for i in order], np.int64)
     return FilePart(folder, [names[i] for i in order], labels, _where(file, classes))
@@ -87,22 +89,23 @@ def _where(file: Path, classes: Sequence[str]) -> dict[int, str]:
     return {k: f"{file}, class {name!r}" for k, name in enumerate(classes)}
 
 
-def _classes_by_position(
-    rows: Sequence[Row],
-    file: Path,
-    folder: Path,
-    names: Sequence[str],
-    classes: Sequence[str],
-    excluded: Collection[str] = (),
+class Finder(Protocol):
+    """Finds what the path in a row refers to."""
+
+    def find(self, path: str) -> int:
+        """Return its position; an error says why there is none."""
+
+
+def classes_by_position(
+    rows: Sequence[Row], file: Path, finder: Finder, names: Sequence[str], classes: Sequence[str]
 ) -> dict[int, int]:
     """Map the position in ``names`` of each image that has a row to its class."""
-    row_paths = _RowPaths(folder, file.parent, {name: i for i, name in enumerate(names)}, excluded)
     class_position = {composed(name): k for k, name in enumerate(classes)}
     line_of: dict[int, int] = {}
     found: dict[int, int] = {}
     for line, path, label in rows:
         try:
-            i = row_paths.find(path)
+            i = finder.find(path)
         except UserError as error:
             raise UserError(f"{file}, line {line}: {error}") from None
         if i in line_of:
@@ -115,7 +118,7 @@ def _classes_by_position(
     return found
 
 
-def _check_alike(rows: Iterable[Row], file: Path) -> None:
+def check_alike(rows: Iterable[Row], file: Path) -> None:
     """Refuse labels that differ only in case or spaces: they would become separate classes."""
     first: dict[str, tuple[int, str]] = {}
     for line, _, label in rows:
@@ -232,7 +235,7 @@ class _RowPaths:
                 if relative_name(place, self.folder) is None:
                     raise UserError(f"{path!r} lies outside `data` ({self.folder}). Paths must be inside it.")
                 raise UserError(f"{path!r} is not an image in a supported format ({suffix_list()}).")
-        raise UserError(f"there is no image {path!r} in {self.folder}.{self._suggestion(text)}")
+        raise UserError(f"there is no image {path!r} in {self.folder}.{suggestion(text, self.position)}")
 
     def _candidates(self, text: str) -> list[str]:
         """Return the names under the folder that the text may refer to, the most likely first."""
@@ -241,15 +244,18 @@ class _RowPaths:
             names += [relative_name(base / text, self.folder) for base in (self.folder, self.csv_folder)]
         return [name for name in names if name is not None]
 
-    def _suggestion(self, text: str) -> str:
-        def stem(name: str) -> str:
-            return posixpath.splitext(posixpath.basename(name))[0].lower()
 
-        wanted = stem(text)
-        same = next((name for name in self.position if stem(name) == wanted), None)
-        if same is None:
-            beside = posixpath.dirname(text)
-            near = [name for name in self.position if posixpath.dirname(name) == beside] or list(self.position)
-            close = difflib.get_close_matches(text, near[:5000], n=1, cutoff=0.6)
-            same = close[0] if close else None
-        return "" if same is None else f" Did you mean {same!r}?"
+def suggestion(text: str, names: Iterable[str]) -> str:
+    """Return ``" Did you mean 'a/b.jpg'?"`` if a name is like the text, else an empty string."""
+
+    def stem(name: str) -> str:
+        return posixpath.splitext(posixpath.basename(name))[0].lower()
+
+    known, wanted = list(names), stem(text)
+    same = next((name for name in known if stem(name) == wanted), None)
+    if same is None:
+        beside = posixpath.dirname(text)
+        near = [name for name in known if posixpath.dirname(name) == beside] or known
+        close = difflib.get_close_matches(text, near[:5000], n=1, cutoff=0.6)
+        same = close[0] if close else None
+    return "" if same is None else f" Did you mean {same!r}?"
