@@ -108,9 +108,9 @@ def test_strong_views_in_feature_space() -> None:
 
 def test_nobody_is_their_own_neighbour() -> None:
     values = np.random.default_rng(0).normal(size=(9, 4))
-    near = FeatureSpaceViews.compute(values, np.arange(9), noise=0, dropout=0, mixup=0.3).near
-    assert near is not None
-    assert not (near == torch.arange(9)[:, None]).any()
+    near = FeatureSpaceViews.compute(values, np.arange(9), noise=0, dropout=0, mixup=0.3).near(np.arange(9))
+    assert near.shape == (9, 8)
+    assert not (near == np.arange(9)[:, None]).any()
 
 
 def test_fingerprint_changes_with_the_images(tmp_path: Path) -> None:
