@@ -13,6 +13,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from selftrain.openmp import wait_passively
 from selftrain.version import __version__
 
 if TYPE_CHECKING:
@@ -30,6 +31,8 @@ __all__ = [
 ]
 
 PUBLIC_MODULES = ("selftrain", "selftrain.batch", "selftrain.methods", "selftrain.nn")
+
+wait_passively()
 
 
 def __getattr__(name: str) -> Any:

@@ -39,10 +39,14 @@ def nearest_rows(values: Tensor, k: int, first: int = 0) -> Nearest:
     near = torch.empty(n, k, dtype=torch.int64, device=values.device)
     likeness = torch.empty(n, k, dtype=unit.dtype, device=values.device)
     keys = unit[candidates].T
+    own = torch.full((n,), -1, device=values.device)  # the place of a row among the candidates
+    own[candidates] = torch.arange(len(candidates), device=values.device)
+    buffer = unit.new_empty(min(CHUNK, n), len(candidates))  # fresh memory for each chunk would cost page faults
     for start in range(0, n, CHUNK):
-        rows = torch.arange(start, min(start + CHUNK, n), device=values.device)
-        all_pairs = unit[rows] @ keys
-        all_pairs[rows[:, None] == candidates[None]] = -2
+        rows = slice(start, min(start + CHUNK, n))
+        all_pairs = torch.mm(unit[rows], keys, out=buffer[: rows.stop - start])
+        among = torch.nonzero(own[rows] >= 0)[:, 0]
+        all_pairs[among, own[rows][among]] = -2
         likeness[rows], places = all_pairs.topk(k, dim=1)
         near[rows] = candidates[places]
     return Nearest(near, likeness)

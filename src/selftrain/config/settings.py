@@ -189,7 +189,7 @@ class TrainSettings:
     compile: bool = False
     """compile the network (torch.compile): a minute or more to start, then somewhat faster steps"""
     threads: Annotated[int, Between(0, 1024), NEUTRAL] = 0
-    """CPU threads; 0: torch decides"""
+    """CPU threads; 0: one for steps on small features, otherwise as many as torch uses"""
     accelerator: Annotated[Literal["auto", "cpu", "cuda", "mps"], NEUTRAL] = "auto"
     """device to train on"""
     devices: Annotated[int | None, Between(1, 10**5), NEUTRAL] = None
