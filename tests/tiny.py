@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from selftrain.batch import Labeled, Unlabeled
 from selftrain.config.resolve import make_settings
 from selftrain.config.settings import TrainSettings
-from selftrain.data.features.space_views import FeatureSpaceViews
+from selftrain.data.features.views import FeatureSpaceViews
 from selftrain.data.images import ArrayImages
 from selftrain.data.views.image_views import ImageViews, ViewMaker
 from selftrain.data.views.stream import Stream
@@ -167,7 +167,9 @@ def digits_loop(
         flat = pixels.reshape(len(pixels), 64).astype(np.float32)
         inputs = torch.from_numpy(flat)
         psi = Encoder(UnitFeatures(64), mean=(0.0,), std=(1.0,), bottleneck=32, dropout=0.1)
-        views = tuple(FeatureSpaceViews(flat, rows, noise=0.1, dropout=0.1, mixup=0.3) for rows in (known, others))
+        views = tuple(
+            FeatureSpaceViews.compute(flat, rows, noise=0.1, dropout=0.1, mixup=0.3) for rows in (known, others)
+        )
     else:
         inputs = torch.from_numpy(pixels)
         psi = Encoder(DigitsBackbone(), mean=(0.5,), std=(0.5,))

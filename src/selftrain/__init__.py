@@ -13,6 +13,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from selftrain.openmp import wait_passively
 from selftrain.version import __version__
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ _ELSEWHERE = {
     "UserError": "selftrain.errors",
     **dict.fromkeys(("DSTClassifier", "FrozenFeatures", "LabeledStratifiedKFold"), "selftrain.estimator"),
 }
+
+wait_passively()
 
 
 def __getattr__(name: str) -> Any:

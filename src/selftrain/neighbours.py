@@ -14,8 +14,6 @@ from torch.nn.functional import normalize
 
 CANDIDATES, CHUNK = 20_000, 1024
 """rows that are searched if there are more, and rows that are compared with all of them at once"""
-COMPONENTS = 64
-"""directions in which a few rows at a time are compared with the candidates"""
 
 
 class Nearest(NamedTuple):
@@ -42,32 +40,17 @@ def nearest_rows(values: Tensor, k: int, first: int = 0) -> Nearest:
     near = torch.empty(n, k, dtype=torch.int64, device=values.device)
     likeness = torch.empty(n, k, dtype=unit.dtype, device=values.device)
     keys = unit[candidates].T
+    own = torch.full((n,), -1, device=values.device)  # the place of a row among the candidates
+    own[candidates] = torch.arange(len(candidates), device=values.device)
+    buffer = unit.new_empty(min(CHUNK, n), len(candidates))  # fresh memory for each chunk would cost page faults
     for start in range(0, n, CHUNK):
-        rows = torch.arange(start, min(start + CHUNK, n), device=values.device)
-        all_pairs = unit[rows] @ keys
-        all_pairs[rows[:, None] == candidates[None]] = -2
+        rows = slice(start, min(start + CHUNK, n))
+        all_pairs = torch.mm(unit[rows], keys, out=buffer[: rows.stop - start])
+        among = torch.nonzero(own[rows] >= 0)[:, 0]
+        all_pairs[among, own[rows][among]] = -2
         likeness[rows], places = all_pairs.topk(k, dim=1)
         near[rows] = candidates[places]
     return Nearest(near, likeness)
-
-
-class Search:
-    """The nearest candidates of a few rows at a time, for more rows than it pays to compare beforehand.
-
-    Rows are compared in the directions in which the candidates vary most.
-    """
-
-    def __init__(self, candidates: Tensor, values: Tensor):
-        """``candidates`` are row numbers, and ``values`` these rows."""
-        unit = normalize(values, dim=1)
-        self.candidates, self.basis = candidates, principal_directions(unit, COMPONENTS)
-        self.keys = project(unit, self.basis).T.contiguous()
-
-    def __call__(self, rows: Tensor, values: Tensor, k: int) -> Tensor:
-        """Return the k nearest candidates (n, k) of these rows; a row is not its own neighbour."""
-        likeness = project(normalize(values, dim=1), self.basis) @ self.keys
-        likeness[rows[:, None] == self.candidates[None]] = -2
-        return self.candidates[likeness.topk(k, dim=1).indices]
 
 
 def principal_directions(x: Tensor, count: int) -> Tensor:

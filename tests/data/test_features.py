@@ -14,8 +14,7 @@ import torch
 from selftrain.batch import Views
 from selftrain.data.features.extract import view_names
 from selftrain.data.features.rows import FeatureRows
-from selftrain.data.features.space_views import FeatureSpaceViews
-from selftrain.data.features.views import FeatureViews, VectorFile
+from selftrain.data.features.views import FeatureSpaceViews, FeatureViews, VectorFile
 from selftrain.data.images import ArrayImages, FileImages, fingerprint
 from selftrain.data.views.image_views import ViewMaker
 from selftrain.data.views.stream import Stream
@@ -72,7 +71,7 @@ def test_two_ranks_share_the_batch_of_one(kind: str) -> None:
             views: ViewMaker = FeatureViews(features, NAMES, np.arange(20))
         else:
             values = np.random.default_rng(0).normal(size=(20, 5))
-            views = FeatureSpaceViews(values, np.arange(20), noise=0.1, dropout=0.2, mixup=0.3)
+            views = FeatureSpaceViews.compute(values, np.arange(20), noise=0.1, dropout=0.2, mixup=0.3)
         labels = np.arange(20) % 2
         wanted = Views(unlabeled=("weak", "strong"), gradient=("strong",))
         return Stream(views, labels, views, wanted, batch=4, unlabeled_batch=6, seed=0, **ranks)
@@ -89,7 +88,7 @@ def test_strong_views_in_feature_space() -> None:
     rows = np.arange(30)
 
     def strong(**options: float) -> torch.Tensor:
-        views = FeatureSpaceViews(values, rows, **{"noise": 0.0, "dropout": 0.0, "mixup": 0.0, **options})
+        views = FeatureSpaceViews.compute(values, rows, **{"noise": 0.0, "dropout": 0.0, "mixup": 0.0, **options})
         made = views.make(rows, ("weak", "strong"), np.random.default_rng(1))
         assert torch.equal(made["weak"], torch.from_numpy(values).float())
         return made["strong"]
@@ -109,9 +108,9 @@ def test_strong_views_in_feature_space() -> None:
 
 def test_nobody_is_their_own_neighbour() -> None:
     values = np.random.default_rng(0).normal(size=(9, 4))
-    near = FeatureSpaceViews(values, np.arange(9), noise=0, dropout=0, mixup=0.3)._near
-    assert near is not None
-    assert not (near == torch.arange(9)[:, None]).any()
+    near = FeatureSpaceViews.compute(values, np.arange(9), noise=0, dropout=0, mixup=0.3).near(np.arange(9))
+    assert near.shape == (9, 8)
+    assert not (near == np.arange(9)[:, None]).any()
 
 
 def test_fingerprint_changes_with_the_images(tmp_path: Path) -> None:

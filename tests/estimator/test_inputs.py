@@ -14,13 +14,10 @@ import torch
 from scipy import sparse
 
 from selftrain.data.features import rows as feature_rows
-from selftrain.data.features import space_views
 from selftrain.data.features.mapped import place_in_file
 from selftrain.data.features.rows import RowNames, chunks, not_finite
-from selftrain.data.features.space_views import FeatureSpaceViews, VectorsInFile
 from selftrain.estimator import inputs
 from tests.estimator.small import Array, pile, quick
-from tests.runs.feature_piles import features
 
 
 def mapped(array: Array, path: Path) -> Array:
@@ -89,11 +86,8 @@ def test_memory_maps_are_not_loaded(
 ) -> None:
     x, y, _ = pile()
     p = quick().fit(x.astype(dtype), y).predict_proba(x)
-    monkeypatch.setattr(space_views, "LARGEST_IN_MEMORY", 0)
     monkeypatch.setattr(feature_rows, "CHUNK", 1000)
     rows = mapped(x.astype(dtype), tmp_path / "x.npy")
-    views = FeatureSpaceViews(rows, np.arange(len(x)), noise=0.1, dropout=0.1, mixup=0.3)
-    assert isinstance(views.values, VectorsInFile)
     clf = quick().fit(rows, y)
     assert np.allclose(clf.predict_proba(rows), p, atol=1e-4)
     part = quick().fit(rows[3:], y[3:])  # a part of a map is read from its place in the file
@@ -101,7 +95,6 @@ def test_memory_maps_are_not_loaded(
 
 
 def test_a_large_memory_map_costs_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(space_views, "LARGEST_IN_MEMORY", 1 << 20)
     monkeypatch.setattr(feature_rows, "CHUNK", 1 << 20)
     rng = np.random.default_rng(0)
     truth = rng.integers(0, 3, 100_000)
@@ -120,13 +113,14 @@ def test_a_large_memory_map_costs_no_memory(tmp_path: Path, monkeypatch: pytest.
 def test_places_of_arrays_in_files(tmp_path: Path) -> None:
     x = np.arange(60.0).reshape(10, 6)
     rows = mapped(x, tmp_path / "x.npy")
-    for part in (rows, rows[3:], rows[:, None], rows[2:5][1:]):
+    for part in (rows, rows[3:], rows[:, None], rows[2:5][1:], np.asarray(rows)):
         place = place_in_file(part)
         assert place is not None
         found = np.fromfile(place.name, np.float64, part.size, offset=place.offset)
         assert (found == np.asarray(part).ravel()).all()
         assert (np.concatenate([piece for _, piece in chunks(part)]) == part).all()
-    for other in (rows[:, 2:], rows[::2], x, np.asarray(rows), rows + 1):
+    private: Array = np.load(tmp_path / "x.npy", mmap_mode="c")
+    for other in (rows[:, 2:], rows[::2], x, rows + 1, private):
         assert place_in_file(other) is None
     (tmp_path / "x.npy").unlink()  # a map outlives its file
     assert place_in_file(rows) is None
@@ -268,18 +262,3 @@ def test_what_y_cannot_be() -> None:
     ):
         with pytest.raises(ValueError, match=words):
             quick().fit(x, wrong)
-
-
-def test_neighbours_of_drawn_rows_are_those_that_are_found_beforehand(monkeypatch: pytest.MonkeyPatch) -> None:
-    x = features(100, 100, 100)[0]
-    rows = np.arange(len(x))
-    beforehand = FeatureSpaceViews(x, rows, noise=0, dropout=0, mixup=0.3)
-    some = torch.tensor([5, 0, 299])
-    near = beforehand.neighbours(some, beforehand.values[some])
-    monkeypatch.setattr(space_views, "CANDIDATES", 10)
-    on_demand = FeatureSpaceViews(x, rows, noise=0, dropout=0, mixup=0.3)
-    assert torch.equal(on_demand.neighbours(some, on_demand.values[some]), near)
-    strong = [
-        views.make(rows[:9], ("strong",), np.random.default_rng(0))["strong"] for views in (beforehand, on_demand)
-    ]
-    assert torch.equal(*strong)

@@ -109,7 +109,7 @@ class DataSettings:
     """frozen, features with one view: Gaussian noise of a strong view, as a share of each feature's spread"""
     feature_dropout: Annotated[float, Between(0, 0.99)] = 0.2
     """frozen, features with one view: share of a strong view's features that are set to 0"""
-    feature_mixup: Annotated[float, Between(0, 1)] = 0.3
+    feature_mixup: Annotated[float, Between(0, 1)] = 0.0
     """frozen, features with one view: how far at most a strong view moves towards a near neighbour"""
 
 
@@ -189,7 +189,7 @@ class TrainSettings:
     compile: bool = False
     """compile the network (torch.compile): a minute or more to start, then somewhat faster steps"""
     threads: Annotated[int, Between(0, 1024), NEUTRAL] = 0
-    """CPU threads; 0: torch decides"""
+    """CPU threads; 0: one for steps on small features, otherwise as many as torch uses"""
     accelerator: Annotated[Literal["auto", "cpu", "cuda", "mps"], NEUTRAL] = "auto"
     """device to train on"""
     devices: Annotated[int | None, Between(1, 10**5), NEUTRAL] = None

@@ -59,9 +59,14 @@ def confusion_matrix(
 
 
 def answers(model: nn.Module, batches: Iterable[Tensor], device: torch.device) -> dict[str, np.ndarray]:
+    """Return what ``answers_of`` does, of a model on images."""
+    return answers_of(probabilities(model, batches, device))
+
+
+def answers_of(probabilities: Iterable[Tensor]) -> dict[str, np.ndarray]:
     """Return the ``predicted`` class per image, the ``confidence`` in it (float16), and the ``runner_up``."""
     parts: dict[str, list[np.ndarray]] = {"predicted": [], "confidence": [], "runner_up": []}
-    for p in probabilities(model, batches, device):
+    for p in probabilities:
         first = p.argmax(dim=1)
         second = p.scatter(1, first[:, None], -1.0).argmax(dim=1)
         for part, value in zip(parts.values(), (first.int(), p.amax(dim=1).half(), second.int()), strict=True):

@@ -128,10 +128,10 @@ def missing_members(labels: int, q: float) -> float:
 
     The threshold is a quantile of few images, so more of the pool's members than q may lie below it.
     """
-    from scipy.stats import beta
+    from scipy.special import betaincinv  # importing scipy.stats takes a second
 
     k = math.floor(q * max(labels - 1, 0)) + 1
-    return float(beta.ppf(0.95, k, max(labels - k + 1, 1)))
+    return float(betaincinv(k, max(labels - k + 1, 1), 0.95))
 
 
 def auroc(score: Array, is_junk: Array) -> float | None:
@@ -139,12 +139,12 @@ def auroc(score: Array, is_junk: Array) -> float | None:
 
     None if there are not both kinds.
     """
-    from scipy.stats import rankdata
-
     is_junk = np.asarray(is_junk, bool)
     junk, members = int(is_junk.sum()), int((~is_junk).sum())
     if not junk or not members:
         return None
+    from scipy.stats import rankdata
+
     ranks = rankdata(np.asarray(score, np.float64))
     return float((ranks[is_junk].sum() - junk * (junk + 1) / 2) / (junk * members))
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from selftrain.config.resolve import with_values
 from selftrain.config.settings import settings_hash
@@ -54,7 +54,7 @@ def finish(training: Training, loop: Loop, outcome: Outcome, layout: RunLayout, 
     """Write ``outputs.npz``, the model and ``results.json``; rank 0 writes, and the others wait for it."""
     first, (model, verdict) = training.fabric.is_global_zero, outcome
     measures = loop.rows[-1] if verdict is None else training.evaluate(model)
-    arrays, counts = _outputs(training, model)
+    arrays, counts = _outputs(training, model, None if verdict is None else verdict.probabilities)
     pile = pile_results(training, counts["pool_truth"], verdict, loop.rows[-1])
     if verdict is not None:
         reporter.say(in_words(verdict, pile["guard"]["labels_only"]["accuracy"], measures["accuracy"]))
@@ -71,13 +71,16 @@ def finish(training: Training, loop: Loop, outcome: Outcome, layout: RunLayout, 
     from_first(None)  # wait until everything is written
 
 
-def _outputs(training: Training, model: nn.Module) -> tuple[Arrays, dict[str, Any]]:
-    """Return the predictions of the final model image by image, and their counts for ``results.json``."""
+def _outputs(training: Training, model: nn.Module, known: Tensor | None) -> tuple[Arrays, dict[str, Any]]:
+    """Return the predictions of the final model image by image, and their counts for ``results.json``.
+
+    ``known`` are its probabilities on the sampled unlabeled images, if they were computed before.
+    """
     batch, device = training.settings.train.eval_batch, training.fabric.device
     corpus, evaluated = training.problem.corpus, training.evaluated
     with training.fabric.autocast():
         arrays, counts = pool_outputs(
-            model, training.net, training.inputs, corpus, training.problem.split, batch, device
+            model, training.net, training.inputs, corpus, training.problem.split, batch, device, known
         )
         if arrays and (pile := screened(training)) is not None:
             weight = pile.weight.cpu().numpy()

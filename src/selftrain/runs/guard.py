@@ -71,8 +71,8 @@ class Verdict:
     reason: str
     evidence: Evidence
     model: nn.Module
-    pool: Tensor
-    """(n, K) its probabilities for a sample of the pool, the one of ``sampled``"""
+    probabilities: Tensor
+    """of the model on the sampled unlabeled images"""
 
     def record(self) -> dict[str, Any]:
         """Return the verdict as plain numbers and words for ``results.json``."""
@@ -95,15 +95,15 @@ def judge(training: Training, trained: nn.Module) -> Verdict | None:
         for batch in inputs:
             x = batch.to(training.fabric.device)
             answers.append((probabilities(pile.reference(x)), probabilities(blend(x))))
-    by_labels, by_blend = (torch.cat(parts) for parts in zip(*answers, strict=True))
-    sure, ours, classes = by_labels[weight > 0.5], by_blend[weight > 0.5], training.problem.corpus.classes
-    evidence = weigh(sure, ours, training.clean(split.labeled), split.labels, classes)
+    alone, blended = (torch.cat(parts) for parts in zip(*answers, strict=True))
+    sure, ours = alone[weight > 0.5], blended[weight > 0.5]
+    evidence = weigh(sure, ours, training.clean(split.labeled), split.labels, training.problem.corpus.classes)
     if evidence.alarm:
-        return Verdict("labels_only", evidence.alarm, evidence, pile.reference, by_labels)
+        return Verdict("labels_only", evidence.alarm, evidence, pile.reference, alone)
     why = "nothing speaks against it" + (
         ", but few unlabeled images do for it: the labels alone vote too" if small else ""
     )
-    return Verdict("blend", why, evidence, blend, by_blend)
+    return Verdict("blend", why, evidence, blend, blended)
 
 
 def weigh(sup: Tensor, ours: Tensor, x: Tensor, y: np.ndarray, classes: tuple[str, ...]) -> Evidence:

@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from selftrain.data.corpus import Corpus
 from selftrain.data.images import Images
 from selftrain.data.split import Split
-from selftrain.engine.evaluate import answers, heads_answers
+from selftrain.engine.evaluate import answers, answers_of, heads_answers
 from selftrain.engine.metrics import triples
 from selftrain.nn.network import Network
 from selftrain.runs.layout import Arrays
@@ -33,16 +33,18 @@ def sampled(n: int) -> np.ndarray:
 
 
 def pool_outputs(
-    model: nn.Module, net: Network, inputs: Inputs, corpus: Corpus, split: Split, batch: int, device: torch.device
-) -> tuple[Arrays, dict[str, Any]]:
+    model: nn.Module, net: Network, inputs: Inputs, corpus: Corpus, split: Split, batch: int, device: torch.device,
+    known: Tensor | None = None,
+) -> tuple[Arrays, dict[str, Any]]:  # fmt: skip
     """Return the predictions of the model, h' and h_pseudo on unlabeled images, and how often each class is predicted.
 
-    The truth is the hidden one: -1 for an image whose label was trained on, and for images of no class.
+    The truth is the hidden one: -1 for an image whose label was trained on, and for images of no class. ``known`` are
+    the model's probabilities on the sampled images, if they were computed before.
     """
     rows = split.unlabeled[sampled(len(split.unlabeled))]
     if not len(rows):
         return {}, {"pool_predicted": None}
-    said = answers(model, inputs.clean_pool(rows, batch), device)
+    said = answers(model, inputs.clean_pool(rows, batch), device) if known is None else answers_of([known])
     heads = {name: net.parts[part] for name, part in OTHER_HEADS.items() if part in net.parts}
     if heads:
         said |= heads_answers(net.psi, heads, inputs.clean_pool(rows, batch), device)

@@ -92,7 +92,7 @@ def _fitted(begun: Begun, outcome: Outcome) -> Fitted:
     rows, p = np.empty(0, np.int64), np.empty((0, net.task.classes), np.float32)
     if verdict is not None:
         pool = training.problem.split.unlabeled
-        rows, p = pool[sampled(len(pool))], verdict.pool.float().cpu().numpy()
+        rows, p = pool[sampled(len(pool))], verdict.probabilities.float().cpu().numpy()
     return Fitted(
         model=outcome.model.cpu().eval().requires_grad_(False),
         card=final_card(training, outcome),

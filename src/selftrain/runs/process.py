@@ -15,6 +15,8 @@ from typing import Protocol
 
 import torch
 
+from selftrain.engine.threads import using_threads
+
 
 class Stoppable(Protocol):
     stopping: bool
@@ -24,16 +26,9 @@ class Stoppable(Protocol):
 @contextmanager
 def restored_afterwards(threads: int = 0) -> Iterator[None]:
     """Inside, use this many CPU threads (0: as many as before); restore threads and torch's random state at the end."""
-    before = torch.get_num_threads()
     devices = list(range(torch.cuda.device_count()))
-    with torch.random.fork_rng(devices=devices):
-        if threads:
-            torch.set_num_threads(threads)
-        try:
-            yield
-        finally:
-            if torch.get_num_threads() != before:
-                torch.set_num_threads(before)
+    with torch.random.fork_rng(devices=devices), using_threads(threads):
+        yield
 
 
 @contextmanager

@@ -9,19 +9,20 @@ import os
 import weakref
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn.functional import normalize
 
 from selftrain.batch import kind_of
 from selftrain.data.features.joined import JoinedFeatures
 from selftrain.data.features.mapped import place_in_file
 from selftrain.data.features.rows import as_tensor
 from selftrain.errors import UserError
-from selftrain.neighbours import nearest_rows
 
 
 class FeatureViews:
@@ -97,19 +98,24 @@ class VectorFile:
         return found
 
 
-NEIGHBOURS = 8
+NEIGHBOURS, CANDIDATES = 8, 4096
+"""nearest rows that a sample may be mixed with, and rows among which they are searched"""
+SPREAD_ROWS = 20_000
+"""rows from which the standard deviation is computed if there are more"""
 
 
-@dataclass(frozen=True)
+@dataclass
 class FeatureSpaceViews:
-    """Views of features with one stored view per sample: strong views by dropout, noise and mixing with a neighbour."""
+    """Views of features with one stored view per sample: strong views by dropout, noise and mixing with a neighbour.
 
-    values: Tensor
-    """(n, dim) the features"""
-    spread: Tensor
-    """(dim,) their standard deviation"""
-    near: Tensor | None
-    """(n, neighbours) the rows that a sample may be mixed with"""
+    Vectors are read when their batch comes: an array of any size, also one in a file, is not copied.
+    """
+
+    features: Any
+    """(n, 1, dim), indexed by rows and views"""
+    dim: int
+    rows: NDArray[Any]
+    """the rows of the features to which these views belong"""
     noise: float
     dropout: float
     mixup: float
@@ -118,32 +124,81 @@ class FeatureSpaceViews:
     def compute(
         cls, values: NDArray[Any], rows: NDArray[Any], *, noise: float, dropout: float, mixup: float
     ) -> FeatureSpaceViews:
-        """Return the views of these rows, once their neighbours are found."""
-        some = torch.from_numpy(np.ascontiguousarray(values[rows], dtype=np.float32))
-        spread = some.std(dim=0) if len(rows) > 1 else torch.zeros(values.shape[1])
-        near = nearest_rows(some, NEIGHBOURS).rows if mixup and len(rows) > 1 else None
-        return cls(some, spread, near, noise, dropout, mixup)
+        """Return the views of these rows of an array (n, dim)."""
+        features = VectorFile.behind(values[:, None])
+        return cls(features, values.shape[1], rows, noise, dropout, mixup if len(rows) > 1 else 0.0)
 
     def __len__(self) -> int:
-        return len(self.values)
+        return len(self.rows)
+
+    @cached_property
+    def spread(self) -> NDArray[Any]:
+        """The standard deviation of each feature."""
+        if len(self.rows) < 2:
+            return np.zeros(self.dim, np.float32)
+        some = torch.from_numpy(self._gather(some_rows(len(self.rows), SPREAD_ROWS)))
+        return some.std(dim=0).numpy()
+
+    @cached_property
+    def candidates(self) -> tuple[NDArray[Any], Tensor]:
+        """Rows that others may be mixed with, and their unit vectors (dim, candidates)."""
+        rows = some_rows(len(self.rows), CANDIDATES)
+        return rows, normalize(torch.from_numpy(self._gather(rows)), dim=1).T.contiguous()
+
+    def near(self, rows: NDArray[Any]) -> NDArray[Any]:
+        """Return the nearest candidates of these rows (n, neighbours); a row is not its own neighbour."""
+        candidates, keys = self.candidates
+        likeness = normalize(torch.from_numpy(self._gather(rows)), dim=1) @ keys
+        likeness[torch.from_numpy(rows[:, None] == candidates)] = -2
+        places = likeness.topk(min(NEIGHBOURS, len(candidates) - 1), dim=1).indices.numpy()
+        found: NDArray[Any] = candidates[places]
+        return found
 
     def make(
         self, rows: NDArray[Any], names: Sequence[str], rng: np.random.Generator, mine: slice = slice(None)
     ) -> dict[str, Tensor]:
-        return {name: self._one(rows, kind_of(name), rng, mine) for name in names}
+        return {name: torch.from_numpy(self._one(rows, kind_of(name), rng, mine)) for name in names}
 
-    def _one(self, rows: NDArray[Any], kind: str, rng: np.random.Generator, mine: slice) -> Tensor:
-        n, dim = len(rows), self.values.shape[1]
-        x = self.values[torch.from_numpy(rows[mine])]
+    def _gather(self, rows: NDArray[Any]) -> NDArray[Any]:
+        rows = self.rows[rows]
+        found: NDArray[Any] = self.features[rows, np.zeros_like(rows)]
+        return found.astype(np.float32, copy=False)
+
+    def _one(self, rows: NDArray[Any], kind: str, rng: np.random.Generator, mine: slice) -> NDArray[Any]:
+        x = self._gather(rows[mine])
         if kind != "strong":
             return x
-        if self.near is not None:
-            which = rng.integers(0, self.near.shape[1], n)[mine]
-            share = torch.from_numpy(rng.uniform(0, self.mixup, (n, 1)).astype(np.float32)[mine])
-            x = torch.lerp(x, self.values[self.near[rows[mine], which]], share)
-        if self.noise:
-            x = x + self.noise * self.spread * torch.from_numpy(rng.standard_normal((n, dim), np.float32)[mine])
-        if self.dropout:
-            kept = torch.from_numpy(rng.random((n, dim), np.float32)[mine] >= self.dropout)
-            x = x * kept / (1 - self.dropout)
+        n = len(rows)
+        if self.mixup:
+            near = self.near(rows[mine])
+            which = (near.shape[1] * rng.random(n))[mine].astype(np.int64)
+            share = rng.uniform(0, self.mixup, (n, 1)).astype(np.float32)[mine]
+            x += share * (self._gather(near[np.arange(len(near)), which]) - x)
+        if self.noise or self.dropout:
+            # 16 random bits for the noise and 16 for the dropout of each number
+            bits = rng.integers(0, 1 << 32, (n, self.dim), np.uint32)[mine].view(np.uint16)
+            if self.noise:
+                x += gaussian(bits[:, ::2]) * (self.noise * self.spread)
+            if self.dropout:
+                x *= np.float32(1 / (1 - self.dropout))
+                x *= bits[:, 1::2] >= round(self.dropout * (1 << 16))
         return x
+
+
+def some_rows(n: int, most: int) -> NDArray[Any]:
+    """Return all rows 0..n-1, or ``most`` of them, in order, that are always the same."""
+    return np.arange(n) if n <= most else np.sort(np.random.default_rng(0).choice(n, most, replace=False))
+
+
+def gaussian(bits: NDArray[Any]) -> NDArray[Any]:
+    """Return Gaussian numbers from 16 random bits each, which is enough for noise and much faster than drawing them."""
+    found: NDArray[Any] = _quantiles()[bits]
+    return found
+
+
+@lru_cache(maxsize=1)
+def _quantiles() -> NDArray[Any]:
+    """Return the quantiles of the normal distribution in the middle of 65,536 equal shares."""
+    levels = (torch.arange(1 << 16, dtype=torch.float64) + 0.5) / (1 << 16)
+    found: NDArray[Any] = torch.special.ndtri(levels).float().numpy()
+    return found

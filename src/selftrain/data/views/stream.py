@@ -156,6 +156,9 @@ def batches(
     stream: Stream, start: int, stop: int, *, workers: int = 0, pin: bool = False
 ) -> Iterator[tuple[Labeled, Unlabeled]]:
     """Yield the batches of steps start..stop-1 in order, prepared ahead by ``workers`` processes."""
+    if not workers and not pin:
+        yield from (stream[step] for step in range(start, stop))
+        return
     loader = DataLoader(
         _ErrorsAsValues(stream),
         batch_size=None,
