@@ -120,13 +120,14 @@ def test_a_large_memory_map_costs_no_memory(tmp_path: Path, monkeypatch: pytest.
 def test_places_of_arrays_in_files(tmp_path: Path) -> None:
     x = np.arange(60.0).reshape(10, 6)
     rows = mapped(x, tmp_path / "x.npy")
-    for part in (rows, rows[3:], rows[:, None], rows[2:5][1:]):
+    for part in (rows, rows[3:], rows[:, None], rows[2:5][1:], np.asarray(rows)):
         place = place_in_file(part)
         assert place is not None
         found = np.fromfile(place.name, np.float64, part.size, offset=place.offset)
         assert (found == np.asarray(part).ravel()).all()
         assert (np.concatenate([piece for _, piece in chunks(part)]) == part).all()
-    for other in (rows[:, 2:], rows[::2], x, np.asarray(rows), rows + 1):
+    private: Array = np.load(tmp_path / "x.npy", mmap_mode="c")
+    for other in (rows[:, 2:], rows[::2], x, rows + 1, private):
         assert place_in_file(other) is None
     (tmp_path / "x.npy").unlink()  # a map outlives its file
     assert place_in_file(rows) is None

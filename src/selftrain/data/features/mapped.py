@@ -21,11 +21,11 @@ class Place(NamedTuple):
 
 def place_in_file(array: Any) -> Place | None:
     """Return where an array lies in one piece in a file; None if it does not."""
-    if not isinstance(array, np.memmap) or not array.flags.c_contiguous or array.filename is None:
-        return None
     whole: Any = array
-    while isinstance(whole.base, np.memmap):  # a part or another shape of a mapped array keeps the offset of the whole
-        whole = whole.base
-    if not isinstance(whole.base, mmap.mmap) or not os.path.isfile(array.filename):
+    while isinstance(whole, np.ndarray) and not isinstance(whole.base, mmap.mmap):
+        whole = whole.base  # a part or another shape of a mapped array is in the same file
+    if not isinstance(whole, np.memmap) or not array.flags.c_contiguous or whole.filename is None or whole.mode == "c":
+        return None  # "c": changes are in memory only
+    if not os.path.isfile(whole.filename):
         return None
-    return Place(str(array.filename), int(whole.offset + array.ctypes.data - whole.ctypes.data))
+    return Place(str(whole.filename), int(whole.offset + array.ctypes.data - whole.ctypes.data))
