@@ -16,6 +16,7 @@ from torch.nn import functional as F
 from selftrain.batch import Labeled, Unlabeled, Views
 from selftrain.methods.base import Method
 from selftrain.methods.functional import PseudoLabels
+from selftrain.nn.contexts import using_threads
 from selftrain.nn.network import Network
 
 PART = "fitted"
@@ -111,7 +112,9 @@ def principal_directions(x: Tensor, count: int) -> Tensor:
     """Return the directions (dim, count) in which centred features vary most; empty if there are no more than count."""
     if not 0 < count < min(x.shape):
         return x.new_zeros(0)
-    found: Tensor = torch.linalg.eigh(x.T @ x).eigenvectors
+    square = x.T @ x
+    with using_threads(1):  # with another number of threads, the result has other last digits
+        found: Tensor = torch.linalg.eigh(square).eigenvectors
     return found[:, -count:].contiguous()
 
 
