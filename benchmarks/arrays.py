@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import json
 import os
-import signal
 import subprocess
 import sys
 import tempfile
@@ -84,17 +83,36 @@ class Fits:
         self.end()
 
 
-def beside(busy: subprocess.Popen[bytes], work: Callable[[], object]) -> Callable[[], object]:
-    """Return work that is done while another process is busy."""
+class Busy:
+    """A process that keeps a core busy while it is asked to, and ends with this one."""
 
-    def both() -> None:
-        busy.send_signal(signal.SIGCONT)
-        try:
-            work()
-        finally:
-            busy.send_signal(signal.SIGSTOP)
+    CODE = """
+import select, sys
+while sys.stdin.readline():
+    while not select.select([sys.stdin], [], [], 0)[0]:
+        sum(range(100_000))
+    sys.stdin.readline()
+"""
 
-    return both
+    def __init__(self) -> None:
+        self.process = subprocess.Popen([sys.executable, "-c", self.CODE], stdin=subprocess.PIPE, text=True)
+
+    def beside(self, work: Callable[[], object]) -> Callable[[], object]:
+        """Return work that is done while the process is busy."""
+
+        def both() -> None:
+            self._tell()
+            try:
+                work()
+            finally:
+                self._tell()
+
+        return both
+
+    def _tell(self) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write("\n")
+        self.process.stdin.flush()
 
 
 def rows() -> list[Row]:
@@ -108,8 +126,7 @@ def rows() -> list[Row]:
         "all": Fits(cores),
         "spinning": Fits(cores, SPINNING),
     }
-    busy = subprocess.Popen([sys.executable, "-c", "while True: sum(range(10**6))"])
-    busy.send_signal(signal.SIGSTOP)
+    busy = Busy()
 
     def pair() -> None:
         kinds["default"].begin()
@@ -118,10 +135,10 @@ def rows() -> list[Row]:
 
     try:
         work: dict[str, Callable[[], object]] = {name: one for name, one in kinds.items() if name != "second"}
-        work |= {f"{name}, busy": beside(busy, kinds[name]) for name in ("default", "all", "spinning")}
-        times = take_turns(work | {"pair": pair}, CLOCK.rounds(7, 3))
+        work |= {f"{name}, busy": busy.beside(kinds[name]) for name in ("default", "all", "spinning")}
+        times = take_turns(work | {"pair": pair}, CLOCK.rounds(5, 2))
     finally:
-        for process in (busy, *(one.process for one in kinds.values())):
+        for process in (busy.process, *(one.process for one in kinds.values())):
             process.kill()
             process.wait()
     fair = max(1.0, 2 / cores)  # the share of two processes that keep one core busy each
