@@ -37,7 +37,7 @@ ROWS: dict[str, tuple[str, dict[str, Any]]] = {
     "dst(fixmatch), strong = weak": ("dst(fixmatch)", OFF),
     "dst(fixmatch), no dropout": ("dst(fixmatch)", {"data.feature_dropout": 0.0}),
     "dst(fixmatch), no noise": ("dst(fixmatch)", {"data.feature_noise": 0.0}),
-    "dst(fixmatch), no neighbours": ("dst(fixmatch)", {"data.feature_mixup": 0.0}),
+    "dst(fixmatch), neighbours as well": ("dst(fixmatch)", {"data.feature_mixup": 0.3}),
     "dst(fixmatch), dropout alone": ("dst(fixmatch)", {**OFF, "data.feature_dropout": 0.2}),
     "dst(fixmatch), noise alone": ("dst(fixmatch)", {**OFF, "data.feature_noise": 0.1}),
     "dst(fixmatch), neighbours alone": ("dst(fixmatch)", {**OFF, "data.feature_mixup": 0.3}),

@@ -51,16 +51,3 @@ def nearest_rows(values: Tensor, k: int, first: int = 0) -> Nearest:
         likeness[rows], places = all_pairs.topk(k, dim=1)
         near[rows] = candidates[places]
     return Nearest(near, likeness)
-
-
-def principal_directions(x: Tensor, count: int) -> Tensor:
-    """Return the directions (dim, count) in which features vary most; empty if there are no more than count."""
-    if not 0 < count < min(x.shape):
-        return x.new_zeros(0)
-    found: Tensor = torch.linalg.eigh(x.T @ x).eigenvectors
-    return found[:, -count:].contiguous()
-
-
-def project(x: Tensor, basis: Tensor) -> Tensor:
-    """Return features in a basis, of unit length again; as they are if the basis is empty."""
-    return normalize(x @ basis, dim=1) if len(basis) else x

@@ -14,7 +14,7 @@ import torch
 from selftrain.batch import Views
 from selftrain.data.features.extract import view_names
 from selftrain.data.features.rows import FeatureRows
-from selftrain.data.features.views import FeatureSpaceViews, FeatureViews, VectorFile
+from selftrain.data.features.views import FeatureSpaceViews, FeatureViews, VectorFile, gaussian
 from selftrain.data.images import ArrayImages, FileImages, fingerprint
 from selftrain.data.views.image_views import ViewMaker
 from selftrain.data.views.stream import Stream
@@ -111,6 +111,41 @@ def test_nobody_is_their_own_neighbour() -> None:
     near = FeatureSpaceViews.compute(values, np.arange(9), noise=0, dropout=0, mixup=0.3).near(np.arange(9))
     assert near.shape == (9, 8)
     assert not (near == np.arange(9)[:, None]).any()
+
+
+def test_arrays_and_memory_maps_are_not_copied(tmp_path: Path) -> None:
+    values = np.random.default_rng(0).normal(size=(50, 6)).astype(np.float32)
+    np.save(tmp_path / "x.npy", values)
+
+    def views_of(array: np.ndarray, rows: np.ndarray) -> FeatureSpaceViews:
+        return FeatureSpaceViews.compute(array, rows, noise=0.1, dropout=0.2, mixup=0.0)
+
+    def made(views: FeatureSpaceViews) -> dict[str, torch.Tensor]:
+        return views.make(np.array([4, 0, 9]), ("weak", "strong"), np.random.default_rng(1))
+
+    in_memory = views_of(values, np.arange(20, 40))
+    assert np.shares_memory(in_memory.features, values)
+    mapped = np.load(tmp_path / "x.npy", mmap_mode="r")
+    for array, rows in ((mapped, np.arange(20, 40)), (np.asarray(mapped)[10:], np.arange(10, 30))):
+        from_file = views_of(array, rows)
+        assert isinstance(from_file.features, VectorFile)
+        for name, view in made(from_file).items():
+            assert torch.equal(view, made(in_memory)[name])
+    private = np.load(tmp_path / "x.npy", mmap_mode="c")
+    private[24] = 7
+    assert (made(views_of(private, np.arange(20, 40)))["weak"][0] == 7).all()  # changed in memory alone
+    assert not isinstance(views_of(mapped[:, ::2], np.arange(20, 40)).features, VectorFile)
+    (tmp_path / "x.npy").unlink()
+    assert torch.equal(made(views_of(mapped, np.arange(20, 40)))["weak"], made(in_memory)["weak"])
+
+
+def test_noise_is_gaussian() -> None:
+    drawn = gaussian(np.random.default_rng(0).integers(0, 1 << 16, 200_000, np.uint16)).astype(np.float64)
+    every = gaussian(np.arange(1 << 16)).astype(np.float64)
+    assert abs(every.mean()) < 1e-6
+    assert every.std() == pytest.approx(1, abs=1e-3)
+    assert (np.abs(drawn) < 1.959964).mean() == pytest.approx(0.95, abs=0.003)
+    assert abs(np.corrcoef(drawn[:-1], drawn[1:])[0, 1]) < 0.01
 
 
 def test_fingerprint_changes_with_the_images(tmp_path: Path) -> None:

@@ -22,11 +22,12 @@ from selftrain.engine.distributed import Vote
 from selftrain.engine.observers import Observer
 from selftrain.engine.optim import lr_factor, set_lr
 from selftrain.engine.sharding import optimizer_sharded_like, sharded_like, sharded_names, whole
-from selftrain.engine.threads import step_threads, using_threads
+from selftrain.engine.threads import step_threads
 from selftrain.errors import DivergedError
 from selftrain.methods.base import Losses, Method
 from selftrain.nn.average import Average
 from selftrain.nn.collectives import average_in_place
+from selftrain.nn.contexts import using_threads
 from selftrain.nn.network import Network
 from selftrain.nn.norms import SharedBatchNorm, running_statistics
 

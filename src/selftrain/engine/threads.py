@@ -6,11 +6,6 @@ measurement: it changes the last digits of sums, and a seed must give the same r
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-
-import torch
-
 from selftrain.config.settings import Settings
 from selftrain.methods.base import Method
 from selftrain.nn.network import Network
@@ -32,16 +27,3 @@ def step_threads(settings: Settings, net: Network, method: Method) -> int:
     samples = train.batch * len(views.labeled) + train.unlabeled_batch * len(views.unlabeled)
     largest = max((p.numel() for p in net.parameters() if p.requires_grad), default=0)
     return 1 if samples * largest < SMALL else 0
-
-
-@contextmanager
-def using_threads(threads: int) -> Iterator[None]:
-    """Inside, use this many CPU threads (0: as many as before); use as many as before at the end."""
-    before = torch.get_num_threads()
-    if threads and threads != before:
-        torch.set_num_threads(threads)
-    try:
-        yield
-    finally:
-        if torch.get_num_threads() != before:
-            torch.set_num_threads(before)

@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from selftrain.batch import Labeled, Unlabeled, Views
 from selftrain.methods.base import Method
 from selftrain.methods.functional import PseudoLabels
-from selftrain.neighbours import project
+from selftrain.nn.contexts import using_threads
 from selftrain.nn.network import Network
 
 PART = "fitted"
@@ -106,6 +106,21 @@ class SoftNeighbours(FittedPredictor):
 def _outweighing(cos: Tensor) -> Tensor:
     """Return similarities in which an image outweighs all others in its own answer."""
     return torch.where(cos > 1 - 1e-5, cos + 10, cos)
+
+
+def principal_directions(x: Tensor, count: int) -> Tensor:
+    """Return the directions (dim, count) in which centred features vary most; empty if there are no more than count."""
+    if not 0 < count < min(x.shape):
+        return x.new_zeros(0)
+    square = x.T @ x
+    with using_threads(1):  # with another number of threads, the result has other last digits
+        found: Tensor = torch.linalg.eigh(square).eigenvectors
+    return found[:, -count:].contiguous()
+
+
+def project(x: Tensor, basis: Tensor) -> Tensor:
+    """Return features in a basis, of unit length again; as they are if the basis is empty."""
+    return F.normalize(x @ basis, dim=1) if len(basis) else x
 
 
 class Solution(NamedTuple):

@@ -19,9 +19,11 @@ from selftrain.methods.fitted import (
     FittedPredictor,
     SoftNeighbours,
     Solution,
+    principal_directions,
+    project,
 )
 from selftrain.methods.functional import PseudoLabels
-from selftrain.neighbours import Nearest, candidate_rows, nearest_rows, principal_directions, project
+from selftrain.neighbours import Nearest, candidate_rows, nearest_rows
 
 Array = NDArray[Any]
 

@@ -69,3 +69,16 @@ class SavedRandomState:
             for device, state in self.cuda_states:
                 torch.cuda.set_rng_state(state, device)
             yield
+
+
+@contextmanager
+def using_threads(threads: int) -> Iterator[None]:
+    """Inside, use this many CPU threads (0: as many as before); use as many as before at the end."""
+    before = torch.get_num_threads()
+    if threads and threads != before:
+        torch.set_num_threads(threads)
+    try:
+        yield
+    finally:
+        if torch.get_num_threads() != before:
+            torch.set_num_threads(before)

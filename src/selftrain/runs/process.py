@@ -15,7 +15,7 @@ from typing import Protocol
 
 import torch
 
-from selftrain.engine.threads import using_threads
+from selftrain.nn.contexts import using_threads
 
 
 class Stoppable(Protocol):

@@ -25,12 +25,12 @@ from selftrain.engine.loop import Loop
 from selftrain.engine.optim import make_optimizers
 from selftrain.errors import UserError, nearest
 from selftrain.methods import Diffusion, Method, Supervised
-from selftrain.methods.fitted import FittedPredictor
+from selftrain.methods.fitted import FittedPredictor, principal_directions, project
 from selftrain.methods.functional import probabilities
 from selftrain.methods.junk import NEIGHBOURS, Novelty, fit_novelty, screen
 from selftrain.methods.prior import PART as PRIOR
 from selftrain.methods.prior import Prior, estimate_shares
-from selftrain.neighbours import nearest_rows, principal_directions, project
+from selftrain.neighbours import nearest_rows
 from selftrain.nn.contexts import evaluating
 from selftrain.nn.network import Network
 from selftrain.runs.image_outputs import sampled
