@@ -89,6 +89,7 @@ FROM_FEATURES: dict[str, tuple[Any, Mapping[str, Any]]] = {
 }
 FROM_STORED_VIEWS: dict[str, tuple[Any, Mapping[str, Any]]] = {
     "data.cache_dtype": ("float32", {}),
+    "data.clean_zoom": (0.0, {}),
     "data.weak_views": (1, {}),
     "data.strong_views": (1, {}),
     "data.views_seed": (1, {}),

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,10 @@ from PIL import Image
 
 import selftrain
 from selftrain.data.features.store import PIECES, list_caches
+from selftrain.data.images import ArrayImages
 from selftrain.errors import UserError
 from selftrain.files import read_json, write_json
+from selftrain.runs.extractor import Extractor
 from tests.folders import layout_2
 
 pytestmark = pytest.mark.long
@@ -126,6 +129,36 @@ def test_clean_crop_applies_to_files_arrays_and_the_pool(tmp_path: Path, data: P
     np.testing.assert_allclose(
         selftrain.Run(whole.folder).predict(pixels).probabilities, whole.predict(pixels).probabilities
     )
+
+
+def test_a_second_crop_is_averaged_in_and_older_models_have_none(tmp_path: Path, data: Path) -> None:
+    run = frozen(data, tmp_path / "run", labels_per_class=2, size=64)
+    pixels = np.random.default_rng(0).integers(0, 256, (5, 64, 64, 3), dtype=np.uint8)
+    extractor = run.predictor.extractor
+    assert extractor is not None
+    assert extractor.card.preprocessing.zoom == 0.75
+    images = ArrayImages(pixels)
+
+    def features(crop: float, zoom: float) -> np.ndarray:
+        like = replace(extractor.card.preprocessing, crop=crop, zoom=zoom)
+        one = Extractor(extractor.encoder, replace(extractor.card, preprocessing=like), extractor.data,
+                        extractor.device, extractor.reporter)  # fmt: skip
+        return np.asarray(one.features(images, ("clean",), store=False), np.float32)[:, 0]
+
+    both = features(1.0, 0.75)
+    np.testing.assert_allclose(both, (features(1.0, 0.0) + features(0.75, 0.0)) / 2, atol=2e-3)
+    assert not np.allclose(both, features(1.0, 0.0), atol=1e-2)
+    np.testing.assert_allclose(  # an image's answer does not depend on the others
+        run.predict(pixels[3:]).probabilities, run.predict(pixels).probabilities[3:], atol=1e-5
+    )
+    file = run.folder / "model" / "model.json"
+    card = read_json(file)
+    del card["preprocessing"]["zoom"]
+    write_json(file, card)
+    older = selftrain.Run(run.folder).predictor.extractor
+    assert older is not None
+    assert older.card.preprocessing.zoom == 0
+    np.testing.assert_allclose(np.asarray(older.features(images, ("clean",)), np.float32)[:, 0], features(1.0, 0.0))
 
 
 def test_methods_and_seeds_share_the_cache(tmp_path: Path, data: Path) -> None:

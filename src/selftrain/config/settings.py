@@ -78,6 +78,9 @@ class DataSettings:
     """smallest share of an image's area that a random resized crop keeps"""
     clean_crop: Annotated[float, Between(0.1, 1)] = UNSET
     """resized: share of the shorter side that the central crop keeps in evaluation and prediction"""
+    clean_zoom: Annotated[float, Between(0, 1)] = UNSET
+    """frozen: share of that crop which a second, smaller central crop keeps; evaluation and prediction use the mean of
+    the features of both; 0: no second crop"""
     flip: bool | None = None
     """mirror images at random; unset: as the dataset says; for your own images decided from the names of the classes
     and, frozen, from the labeled images"""

@@ -32,6 +32,9 @@ class Preprocessing:
     size: int  # side in pixels at which the weights were trained; with random weights, the requested or intended side
     interpolation: str  # "bilinear" | "bicubic" | "nearest"
     crop: float = 1.0  # share of the shorter side that the central crop of a clean view keeps
+    zoom: float = (
+        0.0  # share of that crop which a second, smaller one keeps; clean features are the mean of both; 0: none
+    )
 
 
 # EfficientNet-Lite was trained on (pixel - 127) / 128, whichever file its weights come from.

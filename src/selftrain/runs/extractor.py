@@ -71,10 +71,14 @@ class Extractor:
         return self._extracted(images, names, flip, store)
 
     def _extracted(self, images: Images, names: Sequence[str], flip: bool, store: bool) -> NDArray[Any]:
+        preprocessing = asdict(self.card.preprocessing)
+        zoom = preprocessing.pop("zoom")
+        if "clean" not in names or "mirrored" in names:  # a mirror image is compared with the same crop
+            zoom = 0.0
         about: dict[str, Any] = {
             "backbone": self.card.backbone,
             "weights": self.card.weights,
-            "preprocessing": asdict(self.card.preprocessing),
+            "preprocessing": preprocessing | ({"zoom": zoom} if zoom else {}),
             "clean_detail": CLEAN_DETAIL,
         }
         data = self.data
@@ -93,6 +97,7 @@ class Extractor:
                 about=about,
                 root=cache_root(self.data.cache) / "features" if store else None,
                 seed=self.data.views_seed,
+                zoom=zoom > 0,
                 dtype=self.data.cache_dtype,
                 threads=threads if on_cpu else 4,
                 batch=max(1, PIXELS_PER_PASS // self.card.preprocessing.size**2) if on_cpu else 256,
@@ -107,5 +112,5 @@ def image_views(images: Images, data: DataSettings, card: ModelCard, flip: bool,
     like = card.preprocessing
     return ImageViews(
         images, data, side=like.size, channels=card.channels, interpolation=like.interpolation, clean_crop=like.crop,
-        flip=flip, keep=keep,
+        clean_zoom=like.zoom, flip=flip, keep=keep,
     )  # fmt: skip

@@ -71,6 +71,7 @@ def make_card(
     classes: tuple[str, ...],
     side: int,
     crop: float = 1.0,
+    zoom: float = 0.0,
     **more: Any,
 ) -> ModelCard:
     like = backbone.preprocessing if backbone else Preprocessing((0.0,), (1.0,), 0, "nearest")
@@ -78,7 +79,7 @@ def make_card(
         classes=classes,
         backbone=network.backbone,
         channels=backbone.channels if backbone else 0,
-        preprocessing=Preprocessing(like.mean, like.std, side, like.interpolation, crop),
+        preprocessing=Preprocessing(like.mean, like.std, side, like.interpolation, crop, zoom),
         bottleneck=network.bottleneck,
         dropout=network.dropout,
         head=network.head,
@@ -193,7 +194,8 @@ def preprocessing_from(values: dict[str, Any]) -> Preprocessing:
         std=tuple(values["std"]),
         size=values["size"],
         interpolation=values["interpolation"],
-        crop=values.get("crop", 1.0),  # older models lack it
+        crop=values.get("crop", 1.0),  # older models lack the last two
+        zoom=values.get("zoom", 0.0),
     )
 
 

@@ -195,8 +195,8 @@ def make_extractor(settings: Settings, corpus: Corpus | None, device: torch.devi
     side = data.size or backbone.preprocessing.size
     _warn_of_size(backbone, side, reporter)
     card = make_card(
-        network, backbone, () if corpus is None else corpus.classes, side, _clean_crop(data), frozen=True,
-        weights=weights_hash(backbone), integer_classes=corpus is not None and corpus.integer_classes,
+        network, backbone, () if corpus is None else corpus.classes, side, _clean_crop(data), data.clean_zoom,
+        frozen=True, weights=weights_hash(backbone), integer_classes=corpus is not None and corpus.integer_classes,
     )  # fmt: skip
     return Extractor(make_encoder(card, backbone), card, data, device, reporter)
 

@@ -44,6 +44,7 @@ def extract_features(
     about: dict[str, Any],
     root: Path | None,
     seed: int = 0,
+    zoom: bool = False,
     dtype: str = "float16",
     threads: int = 1,
     batch: int = 64,
@@ -51,16 +52,21 @@ def extract_features(
 ) -> NDArray[Any]:
     """Return features (n, views, dim) of every image; those that the cache already holds are not recomputed.
 
-    ``about`` lists everything besides the images that they depend on: backbone, weights, size, augmentation. Without a
-    folder of caches, ``root``, nothing is stored.
+    ``about`` lists everything besides the images that they depend on: backbone, weights, size, augmentation. With
+    ``zoom``, the clean features are the mean of those of the clean and the zoomed view. Without a folder of caches,
+    ``root``, nothing is stored.
     """
+    made = [*names, "zoomed"] if zoom else list(names)
 
     def compute(start: int, stop: int) -> NDArray[Any]:
         rng = np.random.default_rng([seed, start])
-        images = views.make(np.arange(start, stop), names, rng)
-        together = torch.stack([images[name] for name in names], dim=1).flatten(0, 1)
-        features = torch.cat([encode(part) for part in torch.split(together, batch)])
-        return features.view(stop - start, len(names), dim).numpy()
+        images = views.make(np.arange(start, stop), made, rng)
+        together = torch.stack([images[name] for name in made], dim=1).flatten(0, 1)
+        features = torch.cat([encode(part) for part in torch.split(together, batch)]).view(-1, len(made), dim)
+        if zoom:
+            clean = names.index("clean")
+            features[:, clean] = (features[:, clean] + features[:, -1]) / 2
+        return features[:, : len(names)].numpy()
 
     if root is None:
         starts = range(0, len(views), PIECE)

@@ -34,7 +34,7 @@ CLEAN_DETAIL = 2
 """A large JPEG is decoded at no less than this many times the side of a clean view. The final resizing then dominates,
 and the same image from an array or a PNG file looks the same."""
 
-CENTRED = frozenset({"clean", "mirrored"})
+CENTRED = frozenset({"clean", "mirrored", "zoomed"})
 """views of the centre square, without randomness"""
 
 
@@ -50,7 +50,7 @@ class ViewMaker(Protocol):
 
 
 class ImageViews:
-    """Views of images: crop and flip (weak), RandAugment and cutout on top (strong), centre crop (clean, mirrored)."""
+    """Views of images: weak (crop, flip), strong (RandAugment and cutout on top), central (clean, mirrored, zoomed)."""
 
     def __init__(
         self,
@@ -62,12 +62,14 @@ class ImageViews:
         interpolation: str,
         flip: bool,
         clean_crop: float = 1.0,
+        clean_zoom: float = 0.0,
         keep: bool = False,
     ):
         self.images = images
         self.keep = keep  # read every file once, for the first batch, and hold the images in memory
         self.mode = "L" if channels == 1 else "RGB"
         self.clean_one = CentreResize(side, interpolation, clean_crop)
+        self.zoomed_one = CentreResize(side, interpolation, clean_crop * (clean_zoom or 1.0))
         # Images in memory are resized once, unless a random resized crop needs the originals.
         self.resized = ResizedCrop(side, interpolation, (data.crop_scale, 1.0)) if data.crop == "resized" else None
         self.pixels = None
@@ -84,6 +86,7 @@ class ImageViews:
         self.augmentations = {
             "clean": Compose(()),
             "mirrored": Compose((RandomFlip(1.0),)),
+            "zoomed": Compose(()),
             "weak": Compose(tuple(moves)),
             "strong": Compose((*moves, *colours)),
         }
@@ -101,24 +104,26 @@ class ImageViews:
             crops = self.resized.draw(len(rows), rng)[mine] if self.resized and kind_of(name) not in CENTRED else None
             drawn[name] = (crops, self.augmentations[kind_of(name)].draw(len(rows), rng)[mine])
         rows = rows[mine]
-        whole = self._clean(rows) if self.resized is None else None
-        originals = self._originals(rows, not CENTRED.isdisjoint(names)) if self.resized else []
+        originals = self._originals(rows, names) if self.resized or "zoomed" in names else []
+        whole = None if originals else self._clean(rows)
         views = {}
         for name, (crops, params) in drawn.items():
             if whole is not None:
                 start = whole
             elif crops is None:
-                start = _stack([self.clean_one(image) for image in originals])
+                centred = self.zoomed_one if name == "zoomed" else self.clean_one
+                start = _stack([centred(image) for image in originals])
             else:
                 assert self.resized is not None
                 start = _stack([self.resized.apply_one(*pair) for pair in zip(originals, crops, strict=True)])
             views[name] = self.augmentations[kind_of(name)].apply(start, params)
         return views
 
-    def _originals(self, rows: np.ndarray, centred: bool) -> list[PIL.Image.Image]:
-        """Return images to crop, decoded no larger than the smallest crop or the clean view needs."""
-        assert self.resized is not None
-        least = max(self.resized.least_side, _detail(self.clean_one) if centred else 0)
+    def _originals(self, rows: np.ndarray, names: Sequence[str]) -> list[PIL.Image.Image]:
+        """Return images to crop, decoded no larger than the smallest crop or a centred view needs."""
+        least = self.resized.least_side if self.resized else 0
+        if not CENTRED.isdisjoint(names):
+            least = max(least, _detail(self.zoomed_one if "zoomed" in names else self.clean_one))
         return [self.images.load(int(row), self.mode, min_side=least) for row in rows]
 
     def _clean(self, rows: np.ndarray) -> Tensor:
