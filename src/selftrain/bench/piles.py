@@ -62,6 +62,7 @@ CHOICES: Mapping[str, Mapping[str, Any]] = {
     "reversal 0.1": {"method.reversal": 0.1},
     "no weights": {"method.weighted": False},
     "no logit adjustment": {"method.base.adjust": 0.0},
+    "one crop": {"data.clean_zoom": 0.0},
 }
 TUNED_ROWS = (
     Row("supervised"),

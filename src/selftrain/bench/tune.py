@@ -20,6 +20,7 @@ MORE_HELD_OUT = {"cifar10-mini": {"data.validation_per_class": 200}}
 SHARED: dict[str, tuple[Any, ...]] = {
     "data.crop_scale": (0.2, 0.5),
     "data.clean_crop": (0.75, 0.875, 1.0),
+    "data.clean_zoom": (0.0, 0.75),
     "optim.lr": (0.003, 0.01, 0.03),
     "optim.weight_decay": (0.0005, 0.005, 0.01, 0.02),
     "optim.ema": (0.0, 0.99, 0.995),
