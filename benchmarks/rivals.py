@@ -1,0 +1,275 @@
+"""``DSTClassifier`` against what scikit-learn offers for the same arrays: accuracy, worst classes, seconds, memory.
+
+    python -m benchmarks.rivals [--root DATA] [--out rivals.jsonl] [--only NAME] [--labels 1 4 25] [--draws 3]
+    python -m benchmarks.rivals --markdown --out rivals.jsonl     # the tables of a finished or stopped comparison
+
+Knows nothing of how the estimators work. Every estimator gets the same rows: some labels per class, drawn at random,
+and all other training rows unlabeled. Estimators without a use for unlabeled rows are fitted to the labeled ones. With
+``--root``, features of the image folders in DATA are compared as well. Results are appended to a file, and a comparison
+that was stopped resumes where it was.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import multiprocessing
+import resource
+import time
+import warnings
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+IMAGE_SETS = ("cifar10-mini", "ucmerced", "caltech101", "gtsrb")
+PACKAGES = ("numpy", "scipy", "sklearn", "torch", "matplotlib", "PIL", "jinja2", "yaml", "pandas", "polars")
+"""the classes of the texts: which of these packages does a docstring belong to?"""
+TEXTS = 600
+"""docstrings of each package"""
+
+
+class Arrays(NamedTuple):
+    """Training rows with their true classes, and a test set."""
+
+    x: np.ndarray
+    y: np.ndarray
+    test_x: np.ndarray
+    test_y: np.ndarray
+
+
+def image_features(root: Path, name: str) -> Arrays:
+    """Return the features of a folder of images in layout 2, from the cache where they are stored."""
+    from selftrain import FrozenFeatures
+
+    parts: list[Any] = []
+    for part in ("train", "test"):
+        files = sorted(path for path in (root / name / part).glob("*/*") if path.is_file())
+        labels = np.unique([path.parent.name for path in files], return_inverse=True)[1]
+        parts += [FrozenFeatures("lite0", size=128).transform(files), labels]
+    return Arrays(*parts)
+
+
+def halves(x: np.ndarray, y: np.ndarray, share: float = 0.3) -> Arrays:
+    """Return rows as a training and a test set."""
+    from sklearn.model_selection import train_test_split
+
+    a, b, ya, yb = train_test_split(x, y, test_size=share, random_state=0, stratify=y)
+    return Arrays(a, ya, b, yb)
+
+
+def tabular(loader: str) -> Arrays:
+    """Return a dataset of scikit-learn; columns of different units are standardized."""
+    from sklearn import datasets
+    from sklearn.preprocessing import StandardScaler
+
+    x, y = getattr(datasets, loader)(return_X_y=True)
+    found = halves(x, y)
+    if loader == "load_digits":
+        return found
+    scaler = StandardScaler().fit(found.x)
+    return found._replace(x=scaler.transform(found.x), test_x=scaler.transform(found.test_x))
+
+
+def docstrings() -> Arrays:
+    """Return texts that ship with installed packages as vectors: TF-IDF in 128 dimensions."""
+    from sklearn.decomposition import TruncatedSVD
+    from sklearn.feature_extraction.text import TfidfVectorizer
+    from sklearn.pipeline import make_pipeline
+
+    texts, labels = [], []
+    for k, package in enumerate(PACKAGES):
+        found = dict.fromkeys(islice(_docstrings_of(package), TEXTS))
+        texts += [text.lower().replace(package.lower(), " ") for text in found]
+        labels += [k] * len(found)
+    to_vectors = make_pipeline(
+        TfidfVectorizer(stop_words="english", sublinear_tf=True, min_df=3), TruncatedSVD(128, random_state=0)
+    )
+    return halves(to_vectors.fit_transform(texts).astype(np.float32), np.array(labels))
+
+
+def _docstrings_of(package: str) -> Iterator[str]:
+    """Yield the first paragraphs of the docstrings in the source files of an installed package."""
+    import ast
+    import importlib.util
+
+    spec = importlib.util.find_spec(package)
+    assert spec is not None
+    assert spec.submodule_search_locations is not None
+    files = [file for file in sorted(Path(spec.submodule_search_locations[0]).rglob("*.py")) if "test" not in str(file)]
+    for i in np.random.default_rng(0).permutation(len(files)):
+        file = files[i]
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # source files of others may warn when they are parsed
+                tree = ast.parse(file.read_text(encoding="utf-8"))
+        except (SyntaxError, UnicodeDecodeError):
+            continue
+        for node in ast.walk(tree):
+            if isinstance(node, ast.FunctionDef | ast.ClassDef) and (text := ast.get_docstring(node)):
+                text = text.split("\n\n")[0]
+                if len(text) >= 60:
+                    yield text
+
+
+def datasets(root: Path | None) -> dict[str, Callable[[], Arrays]]:
+    """Return the functions that load each dataset."""
+    images = {} if root is None else {name: lambda name=name: image_features(root, name) for name in IMAGE_SETS}
+    return {
+        **images,  # type: ignore[dict-item]
+        "digits": lambda: tabular("load_digits"),
+        "breast_cancer": lambda: tabular("load_breast_cancer"),
+        "wine": lambda: tabular("load_wine"),
+        "docstrings": docstrings,
+    }
+
+
+def fit_predict(name: str, data: Arrays, y: np.ndarray, seed: int) -> np.ndarray:
+    """Return the predicted classes of the test rows; unlabeled rows have the label -1."""
+    from sklearn.ensemble import HistGradientBoostingClassifier
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.semi_supervised import LabelSpreading, SelfTrainingClassifier
+
+    known = y >= 0
+    estimator: Any
+    if name == "DSTClassifier":
+        from selftrain import DSTClassifier
+
+        estimator = DSTClassifier(random_state=seed)
+    elif name == "LabelSpreading":
+        estimator = LabelSpreading(kernel="knn", n_neighbors=10, max_iter=100)
+    elif name == "SelfTrainingClassifier":
+        estimator = SelfTrainingClassifier(LogisticRegression(C=10, max_iter=1000))
+    else:
+        plain = {
+            "LogisticRegression": LogisticRegression(C=10, max_iter=1000),
+            "HistGradientBoosting": HistGradientBoostingClassifier(random_state=seed),
+        }
+        estimator = plain[name].fit(data.x[known], y[known])
+        return np.asarray(estimator.predict(data.test_x))
+    return np.asarray(estimator.fit(data.x, y).predict(data.test_x))
+
+
+RIVALS = ("LogisticRegression", "SelfTrainingClassifier", "LabelSpreading", "HistGradientBoosting", "DSTClassifier")
+
+
+def hide_labels(y: np.ndarray, per_class: int, draw: int) -> np.ndarray:
+    """Return y with the labels of ``per_class`` random rows of each class; -1 elsewhere."""
+    rng = np.random.default_rng([draw, per_class])
+    hidden = np.full(len(y), -1)
+    for k in np.unique(y):
+        rows = rng.permutation(np.flatnonzero(y == k))[:per_class]
+        hidden[rows] = k
+    return hidden
+
+
+def measure(name: str, data: Arrays, per_class: int, draw: int) -> dict[str, Any]:
+    y = hide_labels(data.y, per_class, draw)
+    started, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of convergence
+        predicted = fit_predict(name, data, y, draw)
+    seconds = time.perf_counter() - started
+    recall = [float((predicted[data.test_y == k] == k).mean()) for k in np.unique(data.test_y)]
+    worst = sorted(recall)[: max(1, round(len(recall) / 5))]
+    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
+    return {
+        "accuracy": 100 * float((predicted == data.test_y).mean()), "worst_fifth": 100 * float(np.mean(worst)),
+        "seconds": seconds, "megabytes": grown,
+    }  # fmt: skip
+
+
+def compare(job: tuple[str, Path | None, str, list[tuple[int, int]]]) -> list[dict[str, Any]]:
+    """Run one estimator on one dataset, in a process of its own, so that its memory can be told."""
+    dataset, root, name, cells = job
+    data = datasets(root)[dataset]()
+    if name == "DSTClassifier":  # imports are not counted
+        import selftrain.estimator
+        import selftrain.runs.in_memory  # noqa: F401
+    found = []
+    for per_class, draw in cells:
+        row = {"dataset": dataset, "estimator": name, "labels": per_class, "draw": draw, "rows": len(data.x)}
+        found.append(row | measure(name, data, per_class, draw))
+    return found
+
+
+def read(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def key(row: dict[str, Any]) -> tuple[Any, ...]:
+    return row["dataset"], row["estimator"], row["labels"], row["draw"]
+
+
+def markdown(rows: list[dict[str, Any]]) -> str:
+    """Return one table of accuracies and worst fifths per number of labels, and one of seconds and memory."""
+    names = [name for name in datasets(Path()) if any(row["dataset"] == name for row in rows)]
+
+    def mean(measure: str, **kept: Any) -> float:
+        values = [row[measure] for row in rows if all(row[name] == value for name, value in kept.items())]
+        return float(np.mean(values)) if values else float("nan")
+
+    def table(title: str, cell: Callable[..., str], last: Callable[[str], str] | None, **kept: Any) -> list[str]:
+        lines = [f"{title}\n", "| | " + " | ".join([*names, *(["mean"] if last else [])]) + " |"]
+        lines.append("|---" * (1 + len(names) + bool(last)) + "|")
+        for rival in RIVALS:
+            cells = [cell(estimator=rival, dataset=name, **kept) for name in names]
+            lines.append(f"| {rival} | " + " | ".join([*cells, *([last(rival)] if last else [])]) + " |")
+        return [*lines, ""]
+
+    def scores(**kept: Any) -> str:
+        return f"{mean('accuracy', **kept):.1f} / {mean('worst_fifth', **kept):.1f}"
+
+    lines: list[str] = []
+    for labels in sorted({row["labels"] for row in rows}):
+
+        def over_all(rival: str, labels: int = labels) -> str:
+            kept = [{"estimator": rival, "labels": labels, "dataset": name} for name in names]
+            accuracy, worst = (np.mean([mean(m, **one) for one in kept]) for m in ("accuracy", "worst_fifth"))
+            return f"{accuracy:.1f} / {worst:.1f}"
+
+        lines += table(f"**{labels} labels per class**, accuracy / worst fifth", scores, over_all, labels=labels)
+    lines += table(
+        "**Seconds of fit and predict / megabytes beyond the data**",
+        lambda **kept: f"{mean('seconds', **kept):.1f} / {mean('megabytes', **kept):.0f}", None,
+    )  # fmt: skip
+    return "\n".join(lines)
+
+
+def run(jobs: Iterable[Any], out: Path, processes: int) -> None:
+    context = multiprocessing.get_context("spawn")
+    with context.Pool(processes, maxtasksperchild=1) as pool, out.open("a") as file:
+        for found in pool.imap_unordered(compare, jobs):
+            for row in found:
+                file.write(json.dumps(row) + "\n")
+            file.flush()
+            print(f"{found[0]['estimator']} on {found[0]['dataset']}: {len(found)} fits", flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--root", type=Path, help="folder of image folders: " + ", ".join(IMAGE_SETS))
+    parser.add_argument("--out", type=Path, default=Path("rivals.jsonl"), help="file of results, which is resumed")
+    parser.add_argument("--only", action="append", help="a dataset; may be given several times")
+    parser.add_argument("--labels", type=int, nargs="+", default=[1, 4, 25], help="labels per class")
+    parser.add_argument("--draws", type=int, default=3, help="random draws of the labels")
+    parser.add_argument("--processes", type=int, default=1)
+    parser.add_argument("--markdown", action="store_true", help="print the tables of the file, without measuring")
+    options = parser.parse_args()
+    if not options.markdown:
+        done = {key(row) for row in read(options.out)}
+        jobs = []
+        for dataset in options.only or datasets(options.root):
+            for rival in RIVALS:
+                cells = [(n, draw) for n in options.labels for draw in range(options.draws)]
+                cells = [cell for cell in cells if (dataset, rival, *cell) not in done]
+                if cells:
+                    jobs.append((dataset, options.root, rival, cells))
+        run(jobs, options.out, options.processes)
+    print(markdown(read(options.out)))
+
+
+if __name__ == "__main__":
+    main()
