@@ -143,7 +143,7 @@ def datasets(root: Path | None) -> dict[str, Callable[[], Arrays]]:
     """Return the functions that load each dataset."""
     images = {} if root is None else {name: lambda name=name: image_features(root, name) for name in IMAGE_SETS}
     return {
-        **images,  # type: ignore[dict-item]
+        **images,
         "digits": lambda: tabular("load_digits"),
         "breast_cancer": lambda: tabular("load_breast_cancer"),
         "wine": lambda: tabular("load_wine"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import time
 from typing import Any
 
 import numpy as np
@@ -98,13 +97,10 @@ def test_logistic_regression_is_at_the_minimum(K: int, n: int, dim: int, weighte
             assert objective(moved, x, labels, C, weight) > best - 1e-4
 
 
-def test_many_classes_do_not_stop_at_zero_weights_and_take_seconds() -> None:
+def test_many_classes_do_not_stop_at_zero_weights() -> None:
     """A tolerance of 1e-3 would stop at once: it is compared with the gradient of the mean loss."""
     x, y = (value.numpy() for value in blobs(400, 100, 1280, noise=1.0))
-    fit_logistic(x[:8], y[:8], 100)  # imports scikit-learn
-    started = time.monotonic()
     found = fit_logistic(x, y, 100, choose_c(x, y, 100))
-    assert time.monotonic() - started < 20  # about 1.5 s on a quiet core
     assert np.abs(found.weight).max() > 0.1
     assert (found.probabilities(x).argmax(axis=1) == y).mean() > 0.99
 

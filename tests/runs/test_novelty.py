@@ -118,9 +118,9 @@ def test_the_command_line_names_images_of_no_class(
     surest = pile()[int(likeness.argmax())]
     junk = pile()[10:]
     few = said(np.stack([surest, *junk]))
-    assert "5 of 6 images look like none of the classes (column novelty > 0.5): 1, 2, 3 and 2 more" in few
+    assert "5 of 6 rows look like none of the classes (column novelty > 0.5): 1, 2, 3 and 2 more" in few
     one = said(np.stack([surest, junk[0]]))
-    assert "1 of 2 images looks like none of the classes (column novelty > 0.5): 1" in one
+    assert "1 of 2 rows looks like none of the classes (column novelty > 0.5): 1" in one
     assert "none of the classes" not in said(surest[None])
 
 

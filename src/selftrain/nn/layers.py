@@ -141,15 +141,31 @@ class Classifier(nn.Module):
 
 
 class OnFeatures(nn.Module):
-    """A predictor of features together with the frozen backbone that computes them from images."""
+    """A predictor of features together with the frozen backbone that computes them from images.
 
-    def __init__(self, encoder: Encoder, predictor: nn.Module):
+    With ``zoom``, features are the mean of those of an image and of its inner part. That part is cut out of the image
+    as it comes in; where the original is larger, a crop of the original has more detail.
+    """
+
+    def __init__(self, encoder: Encoder, predictor: nn.Module, zoom: float = 0.0):
         super().__init__()
-        self.encoder, self.predictor = encoder, predictor
+        self.encoder, self.predictor, self.zoom = encoder, predictor, zoom
 
     def forward(self, x: Tensor) -> Tensor:
-        out: Tensor = self.predictor(self.encoder(x))
+        z = self.encoder(x)
+        if self.zoom:
+            z = (z + self.encoder(inner_part(x, self.zoom))) / 2
+        out: Tensor = self.predictor(z)
         return out
+
+
+def inner_part(pixels: Tensor, share: float) -> Tensor:
+    """Return the centre of uint8 images, ``share`` of their side, enlarged to their size."""
+    side = pixels.shape[-1]
+    margin = (side - round(share * side)) // 2
+    centre = pixels[..., margin : side - margin, margin : side - margin].float()
+    larger = F.interpolate(centre, size=(side, side), mode="bicubic", antialias=True)
+    return larger.round().clamp(0, 255).to(pixels.dtype)
 
 
 class Committee(nn.Module):

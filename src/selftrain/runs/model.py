@@ -214,7 +214,8 @@ def _empty_model(card: ModelCard, state: dict[str, Tensor]) -> nn.Module:
             raise UserError(f"backbone {card.backbone}: these are not the weights that this model was trained on.")
         state |= {f"{BACKBONE}{name}": value for name, value in backbone.state_dict().items()}
     unit = UnitFeatures(backbone.dim, card.unit_features)
-    return OnFeatures(make_encoder(card, backbone), _empty_predictor(card, unit, (backbone.dim,)))
+    predictor = _empty_predictor(card, unit, (backbone.dim,))
+    return OnFeatures(make_encoder(card, backbone), predictor, card.preprocessing.zoom)
 
 
 def _empty_predictor(card: ModelCard, backbone: nn.Module, shape: tuple[int, ...]) -> nn.Module:

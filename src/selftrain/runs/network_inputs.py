@@ -177,7 +177,7 @@ class FrozenInputs:
         return (part for some in _parts(rows, batch) for part in feature_batches(self.features[some], batch))
 
     def whole(self, trained: nn.Module) -> nn.Module:
-        return OnFeatures(self.extractor.encoder, trained)
+        return OnFeatures(self.extractor.encoder, trained, self.card.preprocessing.zoom)
 
 
 def make_extractor(settings: Settings, corpus: Corpus | None, device: torch.device, reporter: Reporter) -> Extractor:
