@@ -1,4 +1,4 @@
-"""``DSTClassifier`` against what scikit-learn offers for the same arrays: accuracy, worst classes, seconds, memory.
+"""``DSTClassifier`` against what scikit-learn offers for the same arrays: accuracy, worst classes, seconds.
 
     python -m benchmarks.rivals [--root DATA] [--out rivals.jsonl] [--only NAME] [--labels 1 4 25] [--draws 3]
     python -m benchmarks.rivals --markdown --out rivals.jsonl     # the tables of a finished or stopped comparison
@@ -15,7 +15,6 @@ import argparse
 import importlib.util
 import json
 import multiprocessing
-import resource
 import tempfile
 import time
 import warnings
@@ -193,22 +192,21 @@ def hide_labels(y: np.ndarray, per_class: int, draw: int) -> np.ndarray:
 
 def measure(name: str, data: Arrays, per_class: int, draw: int) -> dict[str, Any]:
     y = hide_labels(data.y, per_class, draw)
-    started, before = time.perf_counter(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    started = time.perf_counter()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of convergence
         predicted = fit_predict(name, data, y, draw)
     seconds = time.perf_counter() - started
     recall = [float((predicted[data.test_y == k] == k).mean()) for k in np.unique(data.test_y)]
     worst = sorted(recall)[: max(1, round(len(recall) / 5))]
-    grown = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024
     return {
         "accuracy": 100 * float((predicted == data.test_y).mean()), "worst_fifth": 100 * float(np.mean(worst)),
-        "seconds": seconds, "megabytes": grown,
+        "seconds": seconds,
     }  # fmt: skip
 
 
 def compare(job: tuple[str, Path, str, list[tuple[int, int]]]) -> list[dict[str, Any]]:
-    """Run one estimator on one dataset, in a process of its own, so that its memory can be told."""
+    """Run one estimator on one dataset, in a process of its own."""
     dataset, file, name, cells = job
     data = Arrays(**np.load(file))
     if name == "DSTClassifier":  # imports are not counted
@@ -230,7 +228,7 @@ def key(row: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def markdown(rows: list[dict[str, Any]]) -> str:
-    """Return one table of accuracies and worst fifths per number of labels, and one of seconds and memory."""
+    """Return one table of accuracies and worst fifths per number of labels, and one of seconds."""
     names = [name for name in datasets(Path()) if any(row["dataset"] == name for row in rows)]
 
     def mean(measure: str, **kept: Any) -> float:
@@ -257,10 +255,7 @@ def markdown(rows: list[dict[str, Any]]) -> str:
             return f"{accuracy:.1f} / {worst:.1f}"
 
         lines += table(f"**{labels} labels per class**, accuracy / worst fifth", scores, over_all, labels=labels)
-    lines += table(
-        "**Seconds of fit and predict / megabytes beyond the data**",
-        lambda **kept: f"{mean('seconds', **kept):.1f} / {mean('megabytes', **kept):.0f}", None,
-    )  # fmt: skip
+    lines += table("**Seconds of fit and predict**", lambda **kept: f"{mean('seconds', **kept):.1f}", None)
     return "\n".join(lines)
 
 
