@@ -1,6 +1,6 @@
 """``DSTClassifier`` against what scikit-learn offers for the same arrays: accuracy, worst classes, seconds.
 
-    python -m benchmarks.rivals [--root DATA] [--out rivals.jsonl] [--only NAME] [--labels 1 4 25] [--draws 3]
+    python -m benchmarks.rivals [--root DATA] [--out rivals.jsonl] [--only NAME] [--estimator NAME]
     python -m benchmarks.rivals --markdown --out rivals.jsonl     # the tables of a finished or stopped comparison
 
 Knows nothing of how the estimators work. Every estimator gets the same rows: some labels per class, drawn at random,
@@ -275,7 +275,7 @@ def jobs(options: argparse.Namespace, folder: Path) -> Iterator[tuple[str, Path,
     loaders = datasets(options.root)
     for dataset in options.only or loaders:
         file = folder / f"{dataset}.npz"
-        for rival in RIVALS:
+        for rival in options.estimator or RIVALS:
             cells = [(n, draw) for n in options.labels for draw in range(options.draws)]
             cells = [cell for cell in cells if (dataset, rival, *cell) not in done]
             if cells and not file.exists():
@@ -289,6 +289,7 @@ def main() -> None:
     parser.add_argument("--root", type=Path, help="folder of image folders: " + ", ".join(IMAGE_SETS))
     parser.add_argument("--out", type=Path, default=Path("rivals.jsonl"), help="file of results, which is resumed")
     parser.add_argument("--only", action="append", help="a dataset; may be given several times")
+    parser.add_argument("--estimator", action="append", choices=RIVALS, help="one of them; may be given several times")
     parser.add_argument("--labels", type=int, nargs="+", default=[1, 4, 25], help="labels per class")
     parser.add_argument("--draws", type=int, default=3, help="random draws of the labels")
     parser.add_argument("--processes", type=int, default=1)
