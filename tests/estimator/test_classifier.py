@@ -263,7 +263,7 @@ def test_a_warm_start_needs_the_same_problem() -> None:
         clf.set_params(settings={**QUICK, "network.bottleneck": 8}).fit(x, y)
     clf.set_params(warm_start=False).fit(x[:, 1:], y)
     assert clf.n_features_in_ == 11
-    for other in ("fixmatch", "dst(flexmatch, width=8)"):  # other heads start anew
+    for other in ("fixmatch", "dst(flexmatch, width=8)"):  # other heads start from random weights
         quick(warm_start=True).fit(x, y).set_params(method=other).fit(x, y)
 
 

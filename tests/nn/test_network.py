@@ -8,7 +8,7 @@ from torch import nn
 
 from selftrain.methods import make_method
 from selftrain.nn.contexts import SavedRandomState
-from selftrain.nn.layers import Committee, Dropout, shuffle_weights
+from selftrain.nn.layers import Committee, Dropout, inner_part, shuffle_weights
 from selftrain.nn.norms import keeping_running_statistics
 from tests.tiny import tiny_batch, tiny_net
 
@@ -106,3 +106,15 @@ def test_labeled_and_unlabeled_views_can_have_separate_batch_norm_passes(spellin
         assert u[name].requires_grad == (name in method.views.gradient)
     for mine, theirs in zip(net.psi.buffers(), alone.psi.buffers(), strict=True):
         torch.testing.assert_close(mine, theirs)
+
+
+def test_the_inner_part_of_an_image_is_its_centre_enlarged() -> None:
+    pixels = torch.zeros(1, 3, 8, 8, dtype=torch.uint8)
+    pixels[..., 1:7, 1:7] = 200  # 75% of the side
+    inner = inner_part(pixels, 0.75)
+    assert (inner.shape, inner.dtype) == (pixels.shape, pixels.dtype)
+    assert (inner == 200).all()
+    pixels[..., :4] = 0
+    halves = inner_part(pixels, 0.75)
+    assert (halves[..., 0] == 0).all()
+    assert (halves[..., -1] == 200).all()

@@ -270,7 +270,7 @@ def test_a_kill_during_extraction_loses_nothing(tmp_path: Path) -> None:
     times = os.stat(info.folder / "about.json")
     subprocess.run([*command, str(tmp_path / "run")], check=True)
     killed = (info.folder / "array.bin").read_bytes()
-    assert os.stat(info.folder / "about.json").st_ino == times.st_ino  # taken over, not made anew
+    assert os.stat(info.folder / "about.json").st_ino == times.st_ino  # taken over, not recomputed
     shutil.rmtree(root)
     subprocess.run([*command, str(tmp_path / "whole")], check=True)
     assert (info.folder / "array.bin").read_bytes() == killed
