@@ -5,7 +5,7 @@ Knows nothing of how a run is made or read; it joins runs with reports, which re
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import Any, ParamSpec
@@ -25,17 +25,25 @@ P = ParamSpec("P")
 class Run(RunFolder):
     """A run folder written by ``train``: its results, predictions, evaluations and reports."""
 
-    def report(self, out: str | Path | None = None, *, reference: bool = False) -> Path:
+    def report(
+        self,
+        out: str | Path | None = None,
+        *,
+        images: Sequence[str | Path] | str | Path = (),
+        reference: bool = False,
+    ) -> Path:
         """Write one HTML page about the run and return its path.
 
         Parameters
         ----------
         out
             The file to write; ``report.html`` in the run folder by default.
+        images
+            The folders that the run's images are in, to show examples; nothing else outside the run folder is opened.
         reference
             First train on the same labels alone, so that the page can say what self-training changed. Done once.
         """
-        return write_report([self.folder], out, reference=reference, reporter=self.reporter)
+        return write_report([self.folder], out, images=images, reference=reference, reporter=self.reporter)
 
     def decompose(self, *, data: Any = None, test: Any = None) -> Reference:
         """Return data bias and training bias of every class; train on the same labels alone first, if needed.

@@ -194,7 +194,9 @@ def test_images_are_read_from_the_data_folder_and_embedded(tmp_path: Path) -> No
     corpus = Source.parse(tmp_path / "data").corpus(check="none")
     assert corpus.test is not None
     run = make_run(tmp_path / "run", data=str(tmp_path / "data"), names=list(corpus.test.names))
-    page, text = page_of(run, out=tmp_path / "page.html")
+    write_report([run], tmp_path / "page.html", images=tmp_path / "data")
+    text = (tmp_path / "page.html").read_text(encoding="utf-8")
+    page = Page(text)
     images = [attrs for tag, attrs in page.elements if tag == "img"]
     assert len(images) == 12
     assert all(str(attrs["src"]).startswith("data:image/jpeg;base64,") for attrs in images)
@@ -209,7 +211,7 @@ def test_confident_mistakes_are_mistakes_and_the_most_confident_come_first(tmp_p
     assert all(e.truth != e.predicted for e in found.confident)
     confidences = [float(e.why.partition("%")[0]) for e in found.confident]
     assert confidences == sorted(confidences, reverse=True)
-    assert "cannot be found any more" in found.missing
+    assert "a report opens nothing outside the run folder" in found.missing
 
 
 @pytest.mark.parametrize("highest", [None, 0.5, 0.9])

@@ -25,11 +25,20 @@ Output = Annotated[
         show_default="report.html in the run folder, or here for several runs",
     ),
 ]
+Images = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="Folder or tar files that the images of the runs are in, to show examples; can be repeated. A report "
+        "opens nothing else outside the run folders.",
+        metavar="FOLDER",
+    ),
+]
 Reference = Annotated[
     bool,
     typer.Option(
         "--reference",
-        help="Also train on the same labels alone, to show what self-training gained and lost. Done once per run.",
+        help="Also train on the same labels alone, to show what self-training gained and lost. Done once per run. "
+        "Reads the data that the run names, so use it only for runs that you trust.",
     ),
 ]
 FigureNames = Annotated[
@@ -42,6 +51,7 @@ def report(
     context: typer.Context,
     runs: Runs = None,
     output: Output = None,
+    images: Images = None,
     reference: Reference = False,
     figure: FigureNames = None,
 ) -> None:
@@ -59,4 +69,5 @@ def report(
         return
     from selftrain.report import write_report
 
-    reporter.say(f"report: {write_report(runs or [], output, reference=reference, reporter=reporter)}")
+    path = write_report(runs or [], output, images=images or (), reference=reference, reporter=reporter)
+    reporter.say(f"report: {path}")

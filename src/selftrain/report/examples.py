@@ -1,6 +1,7 @@
 """Images worth looking at: confident mistakes, likely mistakes where the truth is not known, images of no class.
 
-Knows nothing of pages. Images are read from where the run found them, if they are still there.
+Knows nothing of pages. A run folder may come from a stranger, so the places that it names are never opened: images are
+read only from folders that the user names.
 """
 
 from __future__ import annotations
@@ -14,13 +15,14 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from selftrain.data.images import Images
-from selftrain.data.source import ARRAYS, Source
-from selftrain.data.sources.file_parts import Checker
-from selftrain.data.sources.junk import add_junk
+from selftrain.data.source import ARRAYS
+from selftrain.data.sources.by_name import FindByName, find_among, find_by_name
+from selftrain.data.sources.named import DATASETS
 from selftrain.errors import UserError
 from selftrain.report.charts import percent
 from selftrain.report.run_data import RunData
 from selftrain.runs.layout import Arrays
+from selftrain.text import listed
 
 MOST = 12
 """examples of each kind"""
@@ -67,24 +69,28 @@ def find_examples(run: RunData) -> Examples:
     confident, likely, novel = _confident(run.outputs), _likely(run.outputs), _novel(run.outputs)
     if not confident and not likely and not novel:
         return found
-    tests = pool = None
-    try:
-        if run.noun == "rows" or run.settings.get("data.path") == ARRAYS:
-            found.missing = "There are no images to show: the run was trained on arrays or features."
-        else:
-            tests, pool = _images(run)
-    except (UserError, OSError) as error:
-        found.missing = f"The images cannot be shown, because they cannot be found any more ({str(error).rstrip('.')})."
+    images = None
+    if run.noun == "rows" or run.settings.get("data.path") == ARRAYS:
+        found.missing = "There are no images to show: the run was trained on arrays or features."
+    else:
+        images = _images(run)
+        if images is None:
+            found.missing = (
+                "The images are not shown, because a report opens nothing outside the run folder. To show them, name "
+                "their folder: selftrain report RUN --images FOLDER, or images=[FOLDER] in Python."
+            )
     outputs = run.outputs
-    found.confident = _show(run, tests, confident, "eval")
-    found.likely = _show(run, pool, likely, "pool")
-    found.novel = _show(run, pool, novel, "pool")
+    found.confident = _show(run, images, confident, "eval")
+    found.likely = _show(run, images, likely, "pool")
+    found.novel = _show(run, images, novel, "pool")
     found.novel_count = int((outputs["pool_novelty"] > NOVEL).sum()) if novel else 0
     truth = outputs.get("pool_truth")
     if likely and truth is not None and all(truth[i] >= 0 for i, _ in likely):
         found.likely_right = float(np.mean([truth[i] != outputs["pool_predicted"][i] for i, _ in likely]))
     if not found.missing and not any(e.thumbnail for e in (*found.confident, *found.likely, *found.novel)):
-        found.missing = "The images cannot be shown: none of them is in the data folder any more."
+        found.missing = (
+            f"The images cannot be shown: none of them is in {listed([str(place) for place in run.images])}."
+        )
     return found
 
 
@@ -131,28 +137,25 @@ def _novel(outputs: Arrays) -> list[tuple[int, str]]:
     return [(i, f"novelty {percent(float(novelty[i]))}") for i in order.tolist() if novelty[i] > NOVEL]
 
 
-def _images(run: RunData) -> tuple[Images | None, Images]:
-    settings = run.settings
-    source = Source.from_settings(
-        settings.get("data.path"), root=settings.get("data.root"), labels=settings.get("data.labels")
-    )
-    corpus = source.corpus(test=settings.get("data.test"), unlabeled=settings.get("data.unlabeled"), check="none")
-    if settings.get("data.junk"):
-        corpus = add_junk(corpus, settings.get("data.junk_from"), settings.get("data.root"), Checker(check="none"))
-    return corpus.test if run.value("evaluated_on") == "test" else corpus.images, corpus.images
+def _images(run: RunData) -> FindByName | None:
+    """Return a function that finds images by name in the folders that the user named; None without such a folder."""
+    spec = DATASETS.get(str(run.settings.get("data.path")))
+    if not run.images and spec is not None and spec.is_bundled:
+        corpus = spec.load()
+        return find_among([corpus.images, *([] if corpus.test is None else [corpus.test])])
+    return find_by_name(run.images) if run.images else None
 
 
-def _show(run: RunData, images: Images | None, chosen: Sequence[tuple[int, str]], part: str) -> list[Example]:
+def _show(run: RunData, images: FindByName | None, chosen: Sequence[tuple[int, str]], part: str) -> list[Example]:
     outputs, classes = run.outputs, run.classes
     names = outputs.get(f"{part}_names")
-    position = {name: i for i, name in enumerate(images.names)} if images is not None and names is not None else {}
     shown = []
     for i, why in chosen:
         name = str(names[i]) if names is not None else f"image {i}"
         predicted, truth = int(outputs[f"{part}_predicted"][i]), int(outputs.get(f"{part}_truth", {i: -1})[i])
         thumbnail, tiny = (None, False)
-        if images is not None and name in position:
-            thumbnail, tiny = _thumbnail(images, position[name])
+        if images is not None and names is not None and (place := images(name)) is not None:
+            thumbnail, tiny = _thumbnail(*place)
         known = classes[truth] if 0 <= truth < len(classes) and part == "eval" else None
         second = outputs.get("pool_runner_up") if part == "pool" else None
         runner_up = classes[int(second[i])] if second is not None else None

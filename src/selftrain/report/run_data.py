@@ -42,6 +42,8 @@ class RunData:
     """the name of the run on the page, different for each run"""
     notes: list[str] = field(default_factory=list)
     """sentences about the run as a whole, shown at the top of the page"""
+    images: tuple[str | Path, ...] = ()
+    """folders of images that the user named; nothing else outside the run folder is opened"""
 
     @property
     def finished(self) -> bool:
@@ -232,11 +234,11 @@ def read_run(folder: Path) -> RunData:
     return run
 
 
-def read_runs(folders: Sequence[Path]) -> list[RunData]:
-    """Read the runs of a page and give each a name of its own."""
+def read_runs(folders: Sequence[Path], images: Sequence[str | Path] = ()) -> list[RunData]:
+    """Read the runs of a page and give each a name of its own; ``images`` are folders that the user named."""
     runs = [read_run(folder) for folder in folders]
     for run, name in zip(runs, _names(runs), strict=True):
-        run.name = name
+        run.name, run.images = name, tuple(images)
     return runs
 
 

@@ -21,6 +21,7 @@ def write_report(
     folders: Sequence[str | Path],
     out: str | Path | None = None,
     *,
+    images: Sequence[str | Path] | str | Path = (),
     reference: bool = False,
     reporter: Reporter | None = None,
 ) -> Path:
@@ -33,6 +34,9 @@ def write_report(
     out
         The file to write. By default ``report.html``, in the run folder for one run and in the current folder for
         several.
+    images
+        The folders that the images of the runs are in, to show examples. Nothing else outside the run folders is
+        opened, because a run folder may come from somebody else.
     reference
         First train on the same labels without pseudo labels, so that the page can show what self-training changed.
         Skipped for runs that have a reference already.
@@ -43,10 +47,11 @@ def write_report(
     if not places:
         raise UserError("A report needs at least one run folder, and none was given.")
     path = Path(out) if out is not None else RunLayout(places[0] if len(places) == 1 else Path()).report
-    runs = read_runs(places)  # before any training, so that a broken folder is an error right away
+    shown = [images] if isinstance(images, (str, Path)) else images
+    runs = read_runs(places, shown)  # before any training, so that a broken folder is an error right away
     if reference:
         _add_references(runs, reporter or Reporter(quiet=True))
-        runs = read_runs(places)
+        runs = read_runs(places, shown)
     write_text(path, render(runs))
     return path
 

@@ -70,6 +70,11 @@ class DatasetSpec:
     """Which images are for training and testing, where it is not obvious."""
 
     @property
+    def is_bundled(self) -> bool:
+        """Whether it comes with the installed packages, without a download."""
+        return not self.files and not self.by_hand
+
+    @property
     def bytes(self) -> int:
         """The size of the download."""
         return sum(file.bytes for file in self.files)

@@ -1,0 +1,1 @@
+"""What files of strangers, full disks and crashes cannot do."""
