@@ -30,6 +30,7 @@ def dst(base_flows: dict[str, set[str]], *, twin: bool = False, worst: bool = Tr
 
 PLAIN = {"labeled": ONE, "unlabeled": ONE}
 DST = dst(PLAIN)
+PROJECTED = {"labeled": ONE, "unlabeled": {"psi", "h", "projector"}}
 PAPER = {
     "worst (worst)": {"h_worst"},
     "labeled (others)": ONE,
@@ -68,6 +69,12 @@ FLOWS: dict[str, dict[str, set[str]]] = {
     "flexmatch(tau=0.2)": PLAIN,
     "flexmatch(tau=0.2, warmup=false)": PLAIN,
     "debiasmatch(tau=0.2)": PLAIN,
+    "freematch": PLAIN,
+    "freematch(mean_start=false, w_f=0)": PLAIN,
+    "softmatch": PLAIN,
+    "adamatch(ramp=0.1)": PLAIN,
+    "comatch(tau=0.2, dim=8, queue=64)": PROJECTED,
+    "simmatch(tau=0.2, dim=8, D=3)": PROJECTED,
     "self_tuning(dim=16, D=3)": {
         "labeled": ONE,
         "contrast_labeled": {"psi", "projector"},
@@ -110,6 +117,11 @@ FLOWS: dict[str, dict[str, set[str]]] = {
     "dst(dash(rho_min=2.5))": DST,
     "dst(flexmatch(tau=0.2))": DST,
     "dst(debiasmatch(tau=0.2))": DST,
+    "dst(freematch)": DST,
+    "dst(softmatch)": DST,
+    "dst(adamatch(ramp=0.1))": DST,
+    "dst(comatch(tau=0.2, dim=8, queue=64))": {**DST, "unlabeled": {"psi", "h_pseudo", "projector"}},
+    "dst(simmatch(tau=0.2, dim=8, D=3))": {**DST, "unlabeled": {"psi", "h_pseudo", "projector"}},
     "dst(mean_teacher)": DST,
     "dst(noisy_student(students=1))": DST,
     "dst(dividemix)": dst(PLAIN, twin=True),
@@ -146,6 +158,6 @@ IN_TURNS = {
     f"dst({base}, preset=paper, ce_cap=5)": PAPER
     for base in (
         "pseudo_label(tau=0.2)", "uda(tau=0.2)", "dash(rho_min=2.5)", "flexmatch(tau=0.2)", "debiasmatch(tau=0.2)",
-        "mean_teacher", "noisy_student(students=1)",
+        "freematch", "softmatch", "mean_teacher", "noisy_student(students=1)",
     )
 }  # fmt: skip

@@ -60,6 +60,25 @@ def test_quantity_and_quality() -> None:
     assert set(meter.read().values()) == {None}
 
 
+def test_weighted_labels_count_in_part() -> None:
+    meter = PseudoLabelQuality(torch.tensor([0, 1, 1]), CPU, 2)
+    weight = torch.tensor([0.5, 1.0, 0.25])
+    for weights in (weight, weight):
+        step = losses([0, 1, 0], [True, True, True])
+        assert step.pseudo is not None
+        meter.on_step(step._replace(pseudo=step.pseudo._replace(weight=weights)), seen(0, 1, 2))
+    # quantity is the mean weight; of the weight, 3.5 - 0.5 is on right labels
+    assert meter.read() == {
+        "pseudo_label_quantity": pytest.approx(3.5 / 6),
+        "pseudo_label_quality": pytest.approx(3 / 3.5),
+        "pseudo_predicted": [4, 2],
+        "pseudo_kept": [1.5, 2],
+        "pseudo_kept_true": [1, 2.5],
+        "pseudo_right": [1, 2],
+        "pseudo_seen_true": [2, 4],
+    }
+
+
 def test_without_truth_there_is_no_quality() -> None:
     meter = PseudoLabelQuality(torch.full((3,), -1), CPU, 2)
     meter.on_step(losses([0, 1, 1], [True, True, False]), seen(0, 1, 2))

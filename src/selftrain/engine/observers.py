@@ -120,42 +120,62 @@ class LossMeter:
 
 
 class PseudoLabelQuality(_Sums):
-    """Pseudo labels seen, kept and right, per class. Quantity is the share kept; quality the share of those right."""
+    """Pseudo labels seen, kept and right, per class. Quantity is the share kept; quality the share of those right.
+
+    A label with a weight counts as kept to that part, and as not kept to the rest.
+    """
 
     def __init__(self, truth: Tensor, device: torch.device, classes: int) -> None:
         # 2 K numbers by predicted class (not kept, kept), then 3 (K + 1) by true class (not kept, kept and wrong, kept
         # and right), with "unknown" as the last class
-        super().__init__(2 * classes + 3 * (classes + 1), device, torch.int64)
+        super().__init__(2 * classes + 3 * (classes + 1), device)
         self.K = classes
         self.truth = torch.where(truth >= 0, truth, classes).to(device)
         self.known = bool((truth >= 0).any())
 
     def on_step(self, losses: Losses, unlabeled: Unlabeled) -> None:
         if losses.pseudo is not None:
-            self.queue(torch.stack([unlabeled.index, losses.pseudo.y, losses.pseudo.keep.long()]))
+            labels = torch.stack([unlabeled.index, losses.pseudo.y, losses.pseudo.keep.long()])
+            self.queue((labels, losses.pseudo.weight))
 
-    def count(self, steps: list[Tensor]) -> None:
-        index, y, keep = torch.cat(steps, dim=1)
+    def count(self, steps: list[tuple[Tensor, Tensor | None]]) -> None:
+        index, y, keep = torch.cat([labels for labels, _ in steps], dim=1)
+        weight = steps[0][1]  # a method gives weights at every step or at none
+        if weight is None:
+            self._add(index, y, keep, None)
+        else:
+            weight = torch.cat([weight for _, weight in steps if weight is not None]).to(self.sums.dtype)
+            self._add(index, y, keep, weight)
+            self._add(index, y, torch.zeros_like(keep), 1 - weight)
+
+    def _add(self, index: Tensor, y: Tensor, keep: Tensor, weight: Tensor | None) -> None:
         K, truth, exists = self.K, self.truth[index], (y >= 0).long()
         what = keep * (1 + (y == truth).long())
         place = torch.cat([keep * K + y * exists, 2 * K + what * (K + 1) + truth])
-        self.sums.index_add_(0, place, torch.cat([exists, torch.ones_like(exists)]))
+        ones = torch.ones_like(exists) if weight is None else weight
+        self.sums.index_add_(0, place, torch.cat([exists * ones, ones]).to(self.sums.dtype))
 
     def read(self) -> dict[str, Any]:
         K, values = self.K, self.take()
-        other, kept, by_truth = values[:K], values[K : 2 * K], torch.tensor(values[2 * K :]).view(3, K + 1)
-        seen_true, kept_true, right = (by_truth[i:, :K].sum(dim=0).tolist() for i in range(3))
-        seen, judged = int(by_truth.sum()), sum(kept_true)
+        other, kept = values[:K], _numbers(values[K : 2 * K])
+        by_truth = torch.tensor(values[2 * K :], dtype=torch.float64).view(3, K + 1)
+        seen_true, kept_true, right = (_numbers(by_truth[i:, :K].sum(dim=0).tolist()) for i in range(3))
+        seen, judged = round(float(by_truth.sum())), sum(kept_true)
         known = self.known and seen > 0
         return {
-            "pseudo_label_quantity": int(by_truth[1:].sum()) / seen if seen else None,
+            "pseudo_label_quantity": float(by_truth[1:].sum()) / seen if seen else None,
             "pseudo_label_quality": sum(right) / judged if judged else None,
-            "pseudo_predicted": [a + b for a, b in zip(other, kept, strict=True)] if seen else None,
+            "pseudo_predicted": [round(a + b) for a, b in zip(other, kept, strict=True)] if seen else None,
             "pseudo_kept": kept if seen else None,
             "pseudo_kept_true": kept_true if known else None,
             "pseudo_right": right if known else None,
             "pseudo_seen_true": seen_true if known else None,
         }
+
+
+def _numbers(values: list[float]) -> list[float]:
+    """Return whole numbers as such, and sums of weights with three decimals."""
+    return [round(value) if abs(value - round(value)) < 1e-6 else round(value, 3) for value in values]
 
 
 class PseudoLabelChurn:
@@ -226,7 +246,7 @@ class OtherHeads(_Sums):
 
     def on_step(self, losses: Losses, unlabeled: Unlabeled) -> None:
         if losses.pseudo is not None and losses.notes:
-            self.queue((losses.pseudo._replace(target=None, note=None), losses.notes))
+            self.queue((losses.pseudo._replace(target=None, note=None, inner=None), losses.notes))
 
     def count(self, steps: list[tuple[PseudoLabels, Notes]]) -> None:
         y, keep = torch.cat([f_hat.y for f_hat, _ in steps]), torch.cat([f_hat.keep for f_hat, _ in steps])

@@ -39,6 +39,11 @@ from selftrain.methods.fixmatch import FixMatch as FixMatch
 from selftrain.methods.dash import Dash as Dash
 from selftrain.methods.flexmatch import FlexMatch as FlexMatch
 from selftrain.methods.debiasmatch import DebiasMatch as DebiasMatch
+from selftrain.methods.freematch import FreeMatch as FreeMatch
+from selftrain.methods.softmatch import SoftMatch as SoftMatch
+from selftrain.methods.adamatch import AdaMatch as AdaMatch
+from selftrain.methods.comatch import CoMatch as CoMatch
+from selftrain.methods.simmatch import SimMatch as SimMatch
 from selftrain.methods.self_tuning import SelfTuning as SelfTuning
 from selftrain.methods.noisy_student import NoisyStudent as NoisyStudent
 from selftrain.methods.dividemix import DivideMix as DivideMix

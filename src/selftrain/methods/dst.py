@@ -163,7 +163,7 @@ class DST(Wrapper):
     ) -> Tensor:  # fmt: skip
         """Return the loss of h': its error on labeled data plus its agreement with f_hat on unlabeled data."""
         h_worst, exists = net.parts["h_worst"], f_hat.y >= 0
-        f_hat = st.PseudoLabels(f_hat.y, f_hat.keep if self.worst_threshold else exists)
+        f_hat = f_hat._replace(target=None, note=None) if self.worst_threshold else st.PseudoLabels(f_hat.y, exists)
         on_u, on_l = apply_in_one_pass(h_worst, reverse(u[self.sees]), reverse(l.weak))
         mistake = self.worst_loss == "mistake"
         agreement = st.mistake_loss(on_u, f_hat) if mistake else -st.pseudo_cross_entropy(on_u, f_hat, self.ce_cap)

@@ -24,6 +24,15 @@ class PseudoLabels(NamedTuple):
     """(B, K) the distribution to imitate, where the target is soft"""
     note: Tensor | None = None
     """further values of this batch that the method needs in ``imitate`` or ``record``"""
+    weight: Tensor | None = None
+    """(B,) how much a label that is kept counts, from 0 to 1; None: 1"""
+    inner: PseudoLabels | None = None
+    """the labels of the method that an add-on wraps"""
+
+    @property
+    def counted(self) -> Tensor:
+        """(B,) keep, times the weight of the label where there is one."""
+        return self.keep if self.weight is None else self.keep * self.weight
 
 
 def threshold(p: Tensor, tau: float | Tensor) -> PseudoLabels:
@@ -50,13 +59,15 @@ def cross_entropy(logits: Tensor, y: Tensor) -> Tensor:
 def pseudo_cross_entropy(logits: Tensor, f_hat: PseudoLabels, cap: float | None = None) -> Tensor:
     """Return L_U (Eq. 3): (1/B) sum 1[f_hat != -1] H(f_hat, p). Divides by B, never by the number kept.
 
+    Labels that have a weight count as much as it says.
+
     ``cap`` is an upper bound per sample: the cross entropy of a head that is trained to be wrong has no other.
     """
     target = f_hat.y.clamp(min=0) if f_hat.target is None else f_hat.target
     loss = F.cross_entropy(logits.float(), target, reduction="none")
     if cap is not None:
         loss = loss.clamp(max=cap)
-    return (loss * f_hat.keep).mean()
+    return (loss * f_hat.counted).mean()
 
 
 def kl_divergence(p: Tensor, logits: Tensor) -> Tensor:
@@ -89,7 +100,23 @@ def mixup(
 def mistake_loss(logits: Tensor, f_hat: PseudoLabels) -> Tensor:
     """Return -(1/B) sum 1[f_hat != -1] log min(1, 1 - p[f_hat] + 1e-6), small where a head disagrees with f_hat."""
     p = probabilities(logits).gather(1, f_hat.y.clamp(min=0)[:, None]).squeeze(1)
-    return -(torch.log((1 - p + 1e-6).clamp(max=1)) * f_hat.keep).mean()
+    return -(torch.log((1 - p + 1e-6).clamp(max=1)) * f_hat.counted).mean()
+
+
+def moving_average(old: Tensor, new: Tensor, m: float, step: Tensor, mean_start: bool) -> Tensor:
+    """Return m_t old + (1 - m_t) new.
+
+    m_t = min(m, 1 - 1/(t + 1)) with ``mean_start``, so that the average starts as the mean of the steps so far, and m
+    without it.
+    """
+    rest = torch.clamp(1 / (step + 1), min=1 - m) if mean_start else torch.full_like(step, 1 - m, dtype=old.dtype)
+    return torch.lerp(old, new.to(old.dtype), rest.to(old.dtype))
+
+
+def align(p: Tensor, target: Tensor, mean: Tensor) -> Tensor:
+    """Return p target / mean, normalised: predictions whose mean was ``mean`` get the mean ``target``."""
+    p = p * target / mean.clamp(min=1e-6)
+    return p / p.sum(dim=1, keepdim=True)
 
 
 def linear_ramp(step: Tensor, length: float) -> Tensor | float:

@@ -55,10 +55,10 @@ class MetricsRow(Measures, total=False):
     loss: float
     predicted: list[int] | None
     pseudo_predicted: list[int] | None
-    pseudo_kept: list[int] | None
+    pseudo_kept: list[float] | None
     pseudo_seen_true: list[int] | None
-    pseudo_kept_true: list[int] | None
-    pseudo_right: list[int] | None
+    pseudo_kept_true: list[float] | None
+    pseudo_right: list[float] | None
     pseudo_churn: float | None
     worst_error: float | None
     worst_loss: float | None
