@@ -19,11 +19,12 @@ from selftrain.version import __version__
 if TYPE_CHECKING:
     from selftrain.api import Run, keep_freed_memory, pseudo_label_measures, train, write_report
     from selftrain.errors import UserError
-    from selftrain.estimator import DSTClassifier, FrozenFeatures, LabeledStratifiedKFold
+    from selftrain.estimator import DSTClassifier, FrozenFeatures, LabeledStratifiedKFold, LabelQuery
 
 __all__ = [
     "DSTClassifier",
     "FrozenFeatures",
+    "LabelQuery",
     "LabeledStratifiedKFold",
     "Run",
     "UserError",
@@ -34,10 +35,17 @@ __all__ = [
     "write_report",
 ]
 
-PUBLIC_MODULES = ("selftrain", "selftrain.batch", "selftrain.estimator", "selftrain.methods", "selftrain.nn")
+PUBLIC_MODULES = (
+    "selftrain",
+    "selftrain.batch",
+    "selftrain.estimator",
+    "selftrain.methods",
+    "selftrain.nn",
+    "selftrain.suggest",
+)
 _ELSEWHERE = {
     "UserError": "selftrain.errors",
-    **dict.fromkeys(("DSTClassifier", "FrozenFeatures", "LabeledStratifiedKFold"), "selftrain.estimator"),
+    **dict.fromkeys(("DSTClassifier", "FrozenFeatures", "LabelQuery", "LabeledStratifiedKFold"), "selftrain.estimator"),
 }
 
 wait_passively()

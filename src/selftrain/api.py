@@ -16,6 +16,8 @@ from selftrain.report import write_report
 from selftrain.runs import bias, trainer
 from selftrain.runs.layout import CrossValidated, Reference
 from selftrain.runs.run import Run as RunFolder
+from selftrain.suggest import Suggestions
+from selftrain.suggest import suggest as find_suggestions
 
 __all__ = ["Run", "keep_freed_memory", "pseudo_label_measures", "train", "write_report"]
 
@@ -44,6 +46,10 @@ class Run(RunFolder):
             First train on the same labels alone, so that the page can say what self-training changed. Done once.
         """
         return write_report([self.folder], out, images=images, reference=reference, reporter=self.reporter)
+
+    def suggest(self, n: int = 20, *, seed: int = 0) -> Suggestions:
+        """Return the unlabeled images of the run that are most worth a label, the most useful first."""
+        return find_suggestions(self.folder, n, seed=seed, reporter=self.reporter)
 
     def decompose(self, *, data: Any = None, test: Any = None) -> Reference:
         """Return data bias and training bias of every class; train on the same labels alone first, if needed.

@@ -688,3 +688,17 @@ def test_images_in_unsupported_formats_are_counted(tmp_path: Path) -> None:
     (remark,) = corpus.remarks
     assert "(2 .heic)" in remark
     assert "convert them to JPEG or PNG" in remark
+
+
+def test_other_answers_than_a_label(tmp_path: Path) -> None:
+    """Images of no class are left out of the pool; skipped ones stay unlabeled."""
+    put(tmp_path / "photos", "a.png", "b.png", "c.png", "d.png", "e.png")
+    rows = ("a.png,cat,", "b.png,dog,", "c.png,,none", "d.png,,skip", "gone.png,,none")
+    labels = put_labels(tmp_path / "labels.csv", *rows, header="path,label,answer")
+    corpus = Source.parse(tmp_path / "photos", labels=labels).corpus()
+    assert list(corpus.images.names) == ["a.png", "b.png", "d.png", "e.png"]
+    assert known(corpus) == {"a.png": "cat", "b.png": "dog"}
+    put_labels(labels, "a.png,,none", header="path,label,answer")
+    assert "no rows" in error_of(tmp_path / "photos", labels=labels)
+    put_labels(labels, "a.png,,perhaps", header="path,label,answer")
+    assert "line 2: no label for 'a.png'" in error_of(tmp_path / "photos", labels=labels)

@@ -23,6 +23,7 @@ from selftrain.cli.launch import end_with_launcher, launch
 from selftrain.cli.list import list_
 from selftrain.cli.predict import predict
 from selftrain.cli.report import report
+from selftrain.cli.suggest import suggest
 from selftrain.cli.sweep import sweep
 from selftrain.cli.train import train
 from selftrain.engine.allocator import keep_freed_memory
@@ -39,7 +40,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, train, predict, evaluate, report, embed, bench, sweep, cache):
+for command in (demo, train, predict, evaluate, report, suggest, embed, bench, sweep, cache):
     app.command()(command)
 app.command("list")(list_)
 

@@ -10,6 +10,7 @@ import difflib
 import os
 import posixpath
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -24,11 +25,17 @@ from selftrain.data.sources.file_parts import Checker, FilePart, corpus_of_files
 from selftrain.data.sources.folders import class_folders, classes_in, no_image
 from selftrain.errors import UserError
 
+NONE, SKIP = "none", "skip"
+"""values of the column ``answer``: the image is of no class, or somebody looked at it and could not tell"""
+
 
 class Row(NamedTuple):
     line: int
     path: str
     label: str
+    """empty if there is another answer"""
+    answer: str = ""
+    """empty for a label, else ``none`` or ``skip``"""
 
 
 def load_labeled_tree(folder: Path, file: Path, tested: Path | None, checker: Checker) -> Corpus:
@@ -36,16 +43,18 @@ def load_labeled_tree(folder: Path, file: Path, tested: Path | None, checker: Ch
 
     ``tested`` is a folder of class folders or another label file; it replaces the tree's own ``test/`` folder.
     """
-    rows = read_rows(file)
+    everything = read_answers(file)
+    rows = labels_among(everything, file)
     classes = tuple(sorted({row.label for row in rows}))
     check_alike(rows, file)
     names = find_images(folder, notes := SearchNotes())
     if not names:
         raise UserError(no_image(folder))
     test, excluded = _test_part(folder, names, classes, tested)
+    excluded |= _of_no_class(everything, folder, file, names)
     pool = [name for name in names if name not in excluded] if excluded else names
     labels = np.full(len(pool), -1, np.int64)
-    finder = _RowPaths(folder, file.parent, {name: i for i, name in enumerate(pool)}, excluded)
+    finder = RowPaths(folder, file.parent, {name: i for i, name in enumerate(pool)}, excluded)
     for i, k in classes_by_position(rows, file, finder, pool, classes).items():
         labels[i] = k
     part = FilePart(folder, pool, labels, _where(file, classes), notes)
@@ -75,10 +84,21 @@ def _test_part(
     return test, excluded
 
 
+def _of_no_class(rows: Iterable[Row], folder: Path, file: Path, names: Sequence[str]) -> set[str]:
+    """Return the images that somebody found to be of no class: they are left out of the pool."""
+    finder = RowPaths(folder, file.parent, {name: i for i, name in enumerate(names)}, ())
+    found = set()
+    for row in rows:
+        if row.answer == NONE:
+            with suppress(UserError):  # the image is gone, and nothing has to be left out
+                found.add(names[finder.find(row.path)])
+    return found
+
+
 def rows_part(folder: Path, file: Path, classes: Sequence[str], names: Sequence[str] | None = None) -> FilePart:
     """Return the images of ``folder`` that a label file has a row for, as a test set."""
     names = find_images(folder) if names is None else names
-    finder = _RowPaths(folder, file.parent, {name: i for i, name in enumerate(names)}, ())
+    finder = RowPaths(folder, file.parent, {name: i for i, name in enumerate(names)}, ())
     found = classes_by_position(read_rows(file), file, finder, names, classes)
     order = sorted(found)
     labels = np.array([found[i] for i in order], np.int64)
@@ -103,7 +123,7 @@ def classes_by_position(
     class_position = {composed(name): k for k, name in enumerate(classes)}
     line_of: dict[int, int] = {}
     found: dict[int, int] = {}
-    for line, path, label in rows:
+    for line, path, label, _ in rows:
         try:
             i = finder.find(path)
         except UserError as error:
@@ -121,7 +141,7 @@ def classes_by_position(
 def check_alike(rows: Iterable[Row], file: Path) -> None:
     """Refuse labels that differ only in case or spaces: they would become separate classes."""
     first: dict[str, tuple[int, str]] = {}
-    for line, _, label in rows:
+    for line, _, label, _ in rows:
         known_line, known = first.setdefault(without_case(label), (line, label))
         if label != known:
             raise UserError(
@@ -149,7 +169,20 @@ def possible_typos(corpus: Corpus) -> list[tuple[str, str]]:
 
 
 def read_rows(file: Path) -> list[Row]:
-    """Return every row of a label file."""
+    """Return every row of a label file that has a label."""
+    return labels_among(read_answers(file), file)
+
+
+def labels_among(rows: Iterable[Row], file: Path) -> list[Row]:
+    """Return the rows with a label; an error if there are none."""
+    found = [row for row in rows if not row.answer]
+    if not found:
+        raise UserError(f"{file}: no rows below the header; add one row (path,label) per labeled image.")
+    return found
+
+
+def read_answers(file: Path) -> list[Row]:
+    """Return every row of a label file, those without a label included."""
     try:
         with open(file, encoding="utf-8-sig", newline="") as handle:
             rows = list(_parse_rows(handle, file))
@@ -159,21 +192,28 @@ def read_rows(file: Path) -> list[Row]:
         raise UserError(f"{file}: not a CSV file ({error}).") from error
     except OSError as error:
         raise UserError(f"`labels` {file}: cannot be read ({(error.strerror or str(error)).lower()}).") from error
-    if not rows:
-        raise UserError(f"{file}: no rows below the header; add one row (path,label) per labeled image.")
     return rows
 
 
 def _parse_rows(lines: Iterable[str], file: Path) -> Iterator[Row]:
     reader = csv.reader(lines)
-    path_column, label_column = _columns(next(reader, []), file)
+    header = next(reader, [])
+    path_column, label_column = _columns(header, file)
+    answer_column = next((i for i, cell in enumerate(header) if cell.strip().lower() == "answer"), len(header))
+
+    def cell(cells: Sequence[str], column: int) -> str:
+        return cells[column].strip() if column < len(cells) else ""
+
     for cells in reader:
-        if not any(cell.strip() for cell in cells):
+        if not any(text.strip() for text in cells):
             continue
-        path = cells[path_column].strip() if path_column < len(cells) else ""
-        label = composed(cells[label_column].strip()) if label_column < len(cells) else ""
+        path, label = cell(cells, path_column), composed(cell(cells, label_column))
+        answer = cell(cells, answer_column) if answer_column < len(header) else ""
         if not path:
             raise UserError(f"{file}, line {reader.line_num}: no path; each row needs a path and a label.")
+        if answer in (NONE, SKIP) and not label:
+            yield Row(reader.line_num, path, "", answer)
+            continue
         if not label or label == "-1":
             found = "the label -1" if label else "no label"
             raise UserError(
@@ -200,7 +240,7 @@ def _columns(cells: Sequence[str], file: Path) -> tuple[int, int]:
 
 
 @dataclass(frozen=True)
-class _RowPaths:
+class RowPaths:
     """Finds the image that the path in a row refers to."""
 
     folder: Path

@@ -1,0 +1,55 @@
+"""Which images to label first: typical images that cover the pile (TypiClust, Hacohen et al., ICML 2022).
+
+Knows nothing of classes or models: it sees features and which images have an answer.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from selftrain.suggest.clusters import clusters
+from selftrain.suggest.pool import NEIGHBOURS, Pool
+
+Array = NDArray[Any]
+SMALLEST = 5
+"""clusters of at most so many images are asked about last"""
+MOST_CLUSTERS = 1000
+
+
+def typical_images(pool: Pool, count: int, answered: Array, seed: int = 0) -> tuple[Array, Array]:
+    """Return the most typical images of the largest clusters without an answer, and the size of each cluster.
+
+    There are as many clusters as answers and suggestions together. If more images are wanted than there are clusters,
+    the clusters take turns.
+    """
+    z, known = pool.z, np.zeros(len(pool), bool)
+    known[answered] = True
+    of, _ = clusters(z, min(len(answered) + count, MOST_CLUSTERS, len(pool)), seed)
+    size = np.bincount(of)
+    taken = np.bincount(of[known], minlength=len(size))
+    ranked = {k: _by_typicality(z, np.flatnonzero((of == k) & ~known)) for k in np.unique(of[~known]).tolist()}
+    chosen: list[int] = []
+    sizes: list[int] = []
+    while len(chosen) < count and ranked:
+        k = min(ranked, key=lambda k: (taken[k], size[k] <= SMALLEST, -size[k]))
+        chosen.append(int(ranked[k][0]))
+        sizes.append(int(size[k]))
+        taken[k] += 1
+        ranked[k] = ranked[k][1:]
+        if not len(ranked[k]):
+            del ranked[k]
+    return np.array(chosen, np.int64), np.array(sizes, np.int64)
+
+
+def _by_typicality(z: Array, rows: Array) -> Array:
+    """Return rows of one cluster, those with the nearest neighbours in it first."""
+    if len(rows) < 3:
+        return rows
+    some = z[rows[:: max(1, len(rows) // 2000)]]
+    cosines = z[rows] @ some.T
+    k = min(NEIGHBOURS + 1, cosines.shape[1])
+    mean = np.partition(cosines, -k, axis=1)[:, -k:].mean(axis=1)
+    return rows[np.argsort(-mean, kind="stable")]
