@@ -11,6 +11,12 @@ import torch
 torch.set_num_threads(1)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _no_cache_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Keep what runs remember of images in a folder of this session, unless another one is given."""
+    os.environ.setdefault("SELFTRAIN_CACHE", str(tmp_path_factory.mktemp("cache")))
+
+
 @pytest.fixture(autouse=True)
 def _fresh_seed() -> None:
     torch.manual_seed(0)

@@ -232,7 +232,7 @@ def test_ctrl_c_keeps_the_features_extracted_so_far(
     said = capsys.readouterr().err
     assert "stopped while extracting features; finished pieces are kept" in said.replace("\n", " ")
     assert run(monkeypatch, *words, tmp_path / "run") == 0
-    assert "pieces are already in" in capsys.readouterr().err.replace("\n", " ")
+    assert "images are already in" in capsys.readouterr().err.replace("\n", " ")
 
 
 def test_train_warns_of_a_label_that_may_be_misspelled(

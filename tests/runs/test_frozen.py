@@ -14,16 +14,18 @@ from typing import Any
 
 import numpy as np
 import pytest
+import safetensors.torch
 import torch
 from PIL import Image
 
 import selftrain
-from selftrain.data.features.store import PIECES, list_caches
-from selftrain.data.images import ArrayImages
+from selftrain.data.features.collection import Collection
+from selftrain.data.features.housekeeping import list_caches
+from selftrain.data.images import ArrayImages, FileImages
 from selftrain.errors import UserError
 from selftrain.files import read_json, write_json
 from selftrain.runs.extractor import Extractor
-from tests.folders import layout_2
+from tests.folders import draw, encoded, layout_2
 
 pytestmark = pytest.mark.long
 
@@ -42,9 +44,11 @@ def frozen(data: Any, out: Path, **options: Any) -> selftrain.Run:
 
 
 def caches() -> list[Any]:
-    """Return the caches of views; labeled images and their mirror images have caches of their own."""
-    found = list_caches(Path(os.environ["SELFTRAIN_CACHE"]) / "features")
-    return [info for info in found if "mirrored" not in info.about.get("views", ())]
+    return list_caches(Path(os.environ["SELFTRAIN_CACHE"]))
+
+
+def write_image(path: Path, seed: int) -> None:
+    path.write_bytes(encoded(draw(0, np.random.default_rng(seed))))
 
 
 @pytest.fixture
@@ -163,13 +167,57 @@ def test_a_second_crop_is_averaged_in_and_older_models_have_none(tmp_path: Path,
 
 def test_methods_and_seeds_share_the_cache(tmp_path: Path, data: Path) -> None:
     frozen(data, tmp_path / "1", labels_per_class=2, size=32, method="fixmatch")
-    before = {info.folder.name: (info.folder / "array.bin").stat().st_mtime_ns for info in caches()}
-    assert len(before) == 2  # the pool and the test set
+    (before,) = (info.vectors for info in caches())
+    assert before == 24 * 7 + 12 + 2 * 2 * 3  # the pool, the test set, labeled images and their mirror images
     frozen(data, tmp_path / "2", labels_per_class=3, size=32, method="dst(fixmatch)", seed=4)
-    after = {info.folder.name: (info.folder / "array.bin").stat().st_mtime_ns for info in caches()}
-    assert after == before
+    (after,) = (info.vectors for info in caches())
+    assert after == before + 2 * 3  # one more label per class
     frozen(data, tmp_path / "3", labels_per_class=2, size=40, method="supervised")
-    assert len(caches()) == 4
+    assert len(caches()) == 2
+
+
+def test_only_new_contents_are_extracted(tmp_path: Path, data: Path) -> None:
+    frozen(data, tmp_path / "1", labels_per_class=2, size=32, method="fixmatch")
+    (before,) = (info.vectors for info in caches())
+    copy = tmp_path / "elsewhere"
+    shutil.copytree(data, copy)
+    photo = next((copy / "train" / "ant").glob("*.png"))
+    os.utime(photo)
+    photo.rename(photo.with_name("zzz.png"))
+    shutil.copy(photo.with_name("zzz.png"), photo.with_name("again.png"))
+    frozen(copy, tmp_path / "2", size=32, method="fixmatch", labels_per_class=2, settings={"data.flip": True})
+    (after,) = (info.vectors for info in caches())
+    assert after == before
+    write_image(photo.with_name("new.png"), 77)
+    frozen(copy, tmp_path / "3", size=32, method="fixmatch", labels_per_class=2, settings={"data.flip": True})
+    (more,) = (info.vectors for info in caches())
+    assert more == before + 7
+
+
+def test_a_warm_run_decodes_nothing(tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = {"data.flip": True}
+    frozen(data, tmp_path / "1", labels_per_class=2, size=32, method="fixmatch", settings=settings)
+
+    def decoded(*_: Any, **__: Any) -> None:
+        raise AssertionError("this image was decoded before")
+
+    for name in ("load", "check"):
+        monkeypatch.setattr(FileImages, name, decoded)
+    frozen(data, tmp_path / "2", labels_per_class=2, size=32, method="fixmatch", settings=settings)
+
+
+def test_the_weights_in_use_decide_and_not_a_claim(tmp_path: Path, data: Path) -> None:
+    run = frozen(data, tmp_path / "run", labels_per_class=2, size=32, method="supervised")
+    (before,) = (info.vectors for info in caches())
+    file = run.folder / "model" / "model.safetensors"
+    state = safetensors.torch.load_file(file)
+    for name in state:
+        if name.startswith("encoder.backbone.") and name.endswith(".weight"):
+            state[name] = state[name] * 1.01
+    safetensors.torch.save_file(state, file)
+    changed = selftrain.Run(run.folder)  # model.json still has the hash of the weights before
+    changed.predict(data / "test")
+    assert sorted(info.vectors for info in caches()) == [12, before]
 
 
 def test_held_out_images_are_not_extracted_again(tmp_path: Path, data: Path) -> None:
@@ -185,7 +233,7 @@ def test_held_out_images_are_not_extracted_again(tmp_path: Path, data: Path) -> 
         assert list(alone.labels) == [alone.classes[k] for k in outputs["eval_predicted"]]  # those, in that order
         np.testing.assert_allclose(alone.confidence, outputs["eval_confidence"], atol=0.005)
         assert np.ptp(outputs["eval_confidence"]) > 0.02  # others would have others
-    assert len(caches()) == 2  # the pool, and the images that predict was given
+    assert caches()[0].vectors == 24 * 7 + 2 * 2 * 3  # predict finds the features of the pool
 
 
 def test_cold_and_warm_cache_give_the_same_run(tmp_path: Path, data: Path) -> None:
@@ -248,6 +296,20 @@ def test_the_saved_model_takes_pixels(tmp_path: Path, data: Path, zoom: float, t
     assert p == pytest.approx(run.predict(images).probabilities, abs=tolerance)
 
 
+def stored_images(root: Path) -> dict[bytes, np.ndarray]:
+    """Return the vectors of all views of each image of the pool."""
+    found: dict[bytes, np.ndarray] = {}
+    for folder in root.glob("*"):
+        if (collection := Collection.at(folder)) is not None:
+            for piece in collection.pieces():
+                views = len(piece.views) // 8
+                offset, count = piece.first * collection.row, piece.vectors * collection.width
+                values = np.fromfile(piece.segment, collection.dtype, count, offset=offset)
+                if views == 7:
+                    found |= dict(zip(map(bytes, piece.contents), values.reshape(-1, 7, collection.width), strict=True))
+    return found
+
+
 def test_a_kill_during_extraction_loses_nothing(tmp_path: Path) -> None:
     data = layout_2(tmp_path / "data", per_class=40)
     command = [
@@ -258,22 +320,22 @@ def test_a_kill_during_extraction_loses_nothing(tmp_path: Path) -> None:
     process = subprocess.Popen([*command, str(tmp_path / "run")])
     deadline = time.monotonic() + 120
     while time.monotonic() < deadline:
-        marks = [np.fromfile(path, np.uint32) for path in root.glob(f"*/{PIECES}")]
-        if any(0 < (mark != 0).sum() < len(mark) for mark in marks):
+        if stored_images(root):
             break
         time.sleep(0.005)
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert not (tmp_path / "run").exists()
-    (info,) = caches()
-    assert 0 < info.done < 1
-    times = os.stat(info.folder / "about.json")
+    done = stored_images(root)
+    assert 0 < len(done) < 120
     subprocess.run([*command, str(tmp_path / "run")], check=True)
-    killed = (info.folder / "array.bin").read_bytes()
-    assert os.stat(info.folder / "about.json").st_ino == times.st_ino  # taken over, not recomputed
+    killed = stored_images(root)
+    assert all(np.array_equal(killed[content], vectors) for content, vectors in done.items())  # not recomputed
     shutil.rmtree(root)
     subprocess.run([*command, str(tmp_path / "whole")], check=True)
-    assert (info.folder / "array.bin").read_bytes() == killed
+    whole = stored_images(root)
+    assert whole.keys() == killed.keys()
+    assert all(np.array_equal(whole[content], vectors) for content, vectors in killed.items())
 
 
 @pytest.mark.parametrize("views", [1, 3])
@@ -297,10 +359,11 @@ def test_prediction_uses_the_cache_of_the_run(tmp_path: Path, data: Path, monkey
     monkeypatch.chdir(tmp_path)
     own = {"data.cache": "own"}
     run = frozen(data, tmp_path / "run", labels_per_class=2, size=32, regime="frozen", backbone="lite0", settings=own)
-    before = len(list_caches(tmp_path / "own" / "features"))
+    before = list_caches(tmp_path / "own")[0].vectors
     monkeypatch.chdir(data)  # from wherever it is called
-    run.predict(data / "train")
-    assert len(list_caches(tmp_path / "own" / "features")) == before + 1
+    write_image(data / "new.png", 5)
+    run.predict(data / "new.png")
+    assert list_caches(tmp_path / "own")[0].vectors == before + 1
     assert caches() == []
     shutil.rmtree(tmp_path / "own")
     (tmp_path / "own").touch()  # as on another machine: nothing can be kept there

@@ -13,9 +13,11 @@ from PIL import Image
 import selftrain
 from selftrain.config.resolve import make_settings
 from selftrain.config.settings import settings_hash
-from selftrain.data.features.store import list_caches
+from selftrain.data.features.collection import Collection
+from selftrain.data.features.housekeeping import list_caches
 from selftrain.data.images import ArrayImages
-from selftrain.data.views.image_views import ImageViews
+from selftrain.data.images.memory import Memory
+from selftrain.data.views.content_views import ContentViews
 from selftrain.files import read_yaml, write_text
 from selftrain.runs import flip as flip_module
 from selftrain.runs.mirror import Verdict, judge_features, judge_names, sample_labeled
@@ -128,9 +130,10 @@ def test_the_sample_is_even_and_depends_on_the_seed() -> None:
 def test_the_mirrored_view_is_the_clean_one_mirrored(crop: str) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (3, 3, 8, 8), dtype=np.uint8)
     data = make_settings("frozen", {"data.crop": crop}).data
-    maker = ImageViews(ArrayImages(pixels), data, side=8, channels=3, interpolation="bilinear", flip=False)
-    views = maker.make(np.arange(3), ("clean", "mirrored"), np.random.default_rng(0))
-    assert np.array_equal(views["mirrored"].numpy(), views["clean"].numpy()[..., ::-1])
+    images = ArrayImages(pixels)
+    maker = ContentViews(images, data, side=8, channels=3, interpolation="bilinear", flip=False)
+    clean, mirrored = maker.make(np.arange(3), ("clean", "mirrored"), Memory(None).contents(images))
+    assert np.array_equal(mirrored.numpy(), clean.numpy()[..., ::-1])
 
 
 def said(run: selftrain.Run) -> list[str]:
@@ -213,14 +216,16 @@ def test_labeled_images_decide_in_the_frozen_regime(tmp_path: Path) -> None:
     )
     assert said(run) == [off]
     assert (settled(run), run.results["flip"]) == (False, False)
-    caches = list_caches(Path(os.environ["SELFTRAIN_CACHE"]) / "features")
-    assert sorted(len(info.about["views"]) for info in caches) == [2, 7]
-    (pool,) = (info for info in caches if len(info.about["views"]) == 7)
-    assert pool.about["augmentation"]["flip"] is False
+    (before,) = list_caches(Path(os.environ["SELFTRAIN_CACHE"]))
+    assert len(before.views) == 8
+    collection = Collection.at(before.folder)
+    assert collection is not None
+    assert [spec["flip"] for spec in collection.view_specs().values() if "flip" in spec] == [False] * 6
 
     again = frozen(data, tmp_path / "again", labels_per_class=4, size=64, seed=1)
     assert said(again) == [off]
-    assert len(list_caches(Path(os.environ["SELFTRAIN_CACHE"]) / "features")) == len(caches)  # nothing new
+    (after,) = list_caches(Path(os.environ["SELFTRAIN_CACHE"]))
+    assert after.vectors == before.vectors  # nothing new
     given = frozen(data, tmp_path / "given", labels_per_class=4, size=64, settings={**QUICK, "data.flip": False})
     assert given.results["settings_hash"] == run.results["settings_hash"]
 

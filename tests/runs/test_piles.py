@@ -19,8 +19,8 @@ from selftrain.bench.spec import Row
 from selftrain.config.resolve import make_settings
 from selftrain.config.settings import settings_hash
 from selftrain.console import Reporter
+from selftrain.data.features.housekeeping import list_caches
 from selftrain.data.features.joined import JoinedFeatures
-from selftrain.data.features.store import list_caches
 from selftrain.data.features.thumbnails import thumbnails
 from selftrain.data.images import FileImages, JoinedImages, find_images
 from selftrain.data.source import Source
@@ -112,11 +112,11 @@ def test_labels_of_one_mode_are_near_duplicates_of_an_image(tmp_path: Path, monk
     corpus, split = problem(tmp_path / "data", label_modes=1, labels_per_class=5)
     modes = [{corpus.images.names[i][-5] for i in split.labeled[split.labels == k]} for k in range(3)]
     assert [len(found) for found in modes] == [1, 1, 1]
-    (kept,) = list_caches(tmp_path / "cache" / "features")
-    assert kept.done == 1
+    (kept,) = list_caches(tmp_path / "cache")
+    assert kept.images == 72
     _, two = problem(tmp_path / "data", label_modes=2, labels_per_class=4)
     assert max(len({corpus.images.names[i][-5] for i in two.labeled[two.labels == k]}) for k in range(3)) == 2
-    assert len(list_caches(tmp_path / "cache" / "features")) == 1
+    assert list_caches(tmp_path / "cache")[0].vectors == 72
 
     def unread(*_: Any) -> None:
         raise AssertionError("thumbnails are in the cache")
@@ -205,10 +205,9 @@ def test_what_is_not_known_of_a_pool_is_null(data: Path, tmp_path: Path) -> None
     assert run.results["junk"] == 0
 
 
-def shapes(cache: Path) -> dict[str, tuple[int, int]]:
-    """Return the number of images and views of each cache, by its name, without those of mirrored labeled images."""
-    found = [info for info in list_caches(cache / "features") if "mirrored" not in info.about["views"]]
-    return {info.folder.name: tuple(info.about["shape"][:2]) for info in found}
+def vectors(cache: Path) -> int:
+    (found,) = list_caches(cache)
+    return found.vectors
 
 
 @pytest.mark.long
@@ -216,25 +215,24 @@ def test_adding_images_recomputes_no_features(data: Path, tmp_path: Path) -> Non
     options: dict[str, Any] = {
         "root": tmp_path, "labels_per_class": 2, "steps": 4, "size": 32, "quiet": True, "method": "fixmatch",
     }  # fmt: skip
-    selftrain.train("data", out=tmp_path / "a", settings=FROZEN, **options)
-    alone = shapes(tmp_path / "cache")
-    assert sorted(alone.values()) == [(12, 1), (24, 7)]
-    junk = {**FROZEN, "data.junk": 0.25, "data.junk_from": "other/train,misc"}
+    flip = {**FROZEN, "data.flip": True}  # no mirror images of labeled ones
+    selftrain.train("data", out=tmp_path / "a", settings=flip, **options)
+    alone = vectors(tmp_path / "cache")
+    assert alone == 12 + 24 * 7
+    junk = {**flip, "data.junk": 0.25, "data.junk_from": "other/train,misc"}
     selftrain.train("data", out=tmp_path / "b", settings=junk, **options)
-    more = shapes(tmp_path / "cache")
-    assert alone.items() <= more.items()
-    assert sorted(more[name] for name in more.keys() - alone.keys()) == [(5, 7), (9, 7)]
+    more = vectors(tmp_path / "cache")
+    assert more == alone + (5 + 9) * 7
     fill(tmp_path / "other" / "train", {"bee": 3}, seed=9)
     fill(tmp_path / "other" / "test", {"bee": 2, "cat": 2}, seed=9)
     junk["data.junk_from"] = "other/train"
     selftrain.train("data", out=tmp_path / "c", settings=junk, **options)
-    before = shapes(tmp_path / "cache")
-    selftrain.train("other", out=tmp_path / "d", settings=FROZEN, **options)
-    after = shapes(tmp_path / "cache")
-    assert [after[name] for name in after.keys() - before.keys()] == [(4, 1)]  # the test images; train was there
-    selftrain.train("data", out=tmp_path / "e", unlabeled=tmp_path / "misc", settings=FROZEN, **options)
-    last = shapes(tmp_path / "cache")
-    assert [last[name] for name in last.keys() - after.keys()] == [(5, 7)]
+    before = vectors(tmp_path / "cache")
+    selftrain.train("other", out=tmp_path / "d", settings=flip, **options)
+    after = vectors(tmp_path / "cache")
+    assert after - before <= 4  # the test images; train was there
+    selftrain.train("data", out=tmp_path / "e", unlabeled=tmp_path / "misc", settings=flip, **options)
+    assert vectors(tmp_path / "cache") == after  # misc was there
 
 
 # --- benches ------------------------------------------------------------------------------------------------------

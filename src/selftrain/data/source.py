@@ -179,6 +179,7 @@ class Source:
         strict: bool = False,
         check: str = "full",
         progress: Progress | None = None,
+        cache: str | None = None,
         features: bool = False,
     ) -> Corpus:
         """Find, check and sort the images to train on.
@@ -207,10 +208,12 @@ class Source:
             ``"full"`` decodes every file once, ``"header"`` reads only headers, ``"none"`` trusts the files.
         progress
             Called as ``progress(done, total)`` while files are checked.
+        cache
+            The folder of what is known from earlier runs; None is the user's.
         features
             With arrays: x holds features, not images.
         """
-        checker = Checker(strict, check, progress)
+        checker = Checker(strict, check, progress, cache)
         if self.kind == "arrays":
             return self._corpus_of_arrays(test, unlabeled, features)
         if self.kind == "features":

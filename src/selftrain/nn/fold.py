@@ -46,6 +46,14 @@ def fold_batch_norm(net: nn.Module, example: Tensor) -> nn.Module:
     return net  # it uses a layer twice, or a convolution's output in several places
 
 
+def folding_of(net: nn.Module) -> str:
+    """Return in which form ``fold_batch_norm`` has left a network; forms differ in rounding."""
+    kinds = {type(module) for module in net.modules()}
+    if PackedConvolution in kinds:
+        return "packed"
+    return "none" if any(issubclass(kind, nn.BatchNorm2d) for kind in kinds) else "folded"
+
+
 def _folded(net: nn.Module, example: Tensor, pack: bool) -> nn.Module:
     copied = copy.deepcopy(net)
     follows, sizes = _convolutions_before_norms(copied, example)

@@ -84,7 +84,7 @@ def embed(
     source = Source.parse(images, argument="images")
     if source.kind == "features":
         raise UserError(f"`images` {images}: these are features already.")
-    found, skipped = keep_readable(source.images(reporter=reporter), strict, reporter)
+    found, skipped = keep_readable(source.images(reporter=reporter), strict, reporter, resolved.data.cache)
     if not len(found):
         first = f"; the first is {skipped[0]}" if skipped else ""
         raise UserError(f"`images` {images}: none of its {len(skipped)} images can be read{first}.")

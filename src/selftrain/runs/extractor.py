@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Sequence
-from dataclasses import asdict
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -16,17 +16,18 @@ from torch import Tensor, nn
 
 from selftrain.config.settings import DataSettings
 from selftrain.console import Reporter
+from selftrain.data.cache_folder import cache_root
 from selftrain.data.features.extract import extract_features
-from selftrain.data.features.joined import JoinedFeatures
-from selftrain.data.features.store import cache_root
-from selftrain.data.images import Images, JoinedImages
-from selftrain.data.views.image_views import CLEAN_DETAIL, ImageViews
-from selftrain.nn.fold import fold_batch_norm
+from selftrain.data.features.stored import StoredFeatures
+from selftrain.data.images import Images
+from selftrain.data.views.content_views import ContentViews
+from selftrain.data.views.image_views import ImageViews
+from selftrain.nn.fold import fold_batch_norm, folding_of
 from selftrain.nn.layers import Encoder
-from selftrain.runs.model import ModelCard
+from selftrain.runs.model import ModelCard, weights_hash
 
 PIXELS_PER_PASS = 1 << 17  # on a CPU, small passes keep activations in the cache: 8 images of 128 x 128
-Features = NDArray[Any] | JoinedFeatures
+Features = NDArray[Any] | StoredFeatures
 AUGMENTATION = ("crop", "crop_scale", "randaugment_n", "randaugment_m", "randaugment_jitter", "cutout")
 
 
@@ -60,51 +61,50 @@ class Extractor:
             return self._folded
 
     def features(self, images: Images, names: Sequence[str], flip: bool = True, *, store: bool = True) -> Features:
-        """Return the features (n, views, dim) of the named views of every image.
+        """Return the features (n, views, dim) of the named views of every image; only those not stored are computed.
 
-        Each part of joined images has a cache of its own, so adding images recomputes nothing for the others. Without
+        Features belong to the content of an image: names, folders and other images of the list do not matter. Without
         ``store``, all features are computed now, and none are stored.
         """
-        if isinstance(images, JoinedImages):
-            pieces = [(self._extracted(piece, names, flip, store), places) for piece, places in images.pieces()]
-            return JoinedFeatures.of(pieces)
-        return self._extracted(images, names, flip, store)
-
-    def _extracted(self, images: Images, names: Sequence[str], flip: bool, store: bool) -> NDArray[Any]:
-        preprocessing = asdict(self.card.preprocessing)
-        zoom = preprocessing.pop("zoom")
-        if "clean" not in names or "mirrored" in names:  # a mirror image is compared with the same crop
-            zoom = 0.0
-        about: dict[str, Any] = {
-            "backbone": self.card.backbone,
-            "weights": self.card.weights,
-            "preprocessing": preprocessing | ({"zoom": zoom} if zoom else {}),
-            "clean_detail": CLEAN_DETAIL,
-        }
-        data = self.data
-        if not set(names) <= {"clean", "mirrored"}:
-            about |= {"augmentation": {name: getattr(data, name) for name in AUGMENTATION} | {"flip": flip}}
-        else:
-            data = DataSettings(crop="pad", randaugment_n=0, cutout=0.0)  # nothing random: the same for every run
+        like, on_cpu = self.card.preprocessing, self.device.type == "cpu"
+        zoom = 0.0 if "mirrored" in names else like.zoom  # a mirror image is compared with the same crop
         threads = torch.get_num_threads()
-        on_cpu = self.device.type == "cpu"
         try:
             return extract_features(
-                image_views(images, data, self.card, flip),
+                ContentViews(
+                    images, self.data, like.size, self.card.channels, like.interpolation, flip, like.crop, zoom
+                ),
                 names,
                 self,
                 dim=self.dim,
-                about=about,
-                root=cache_root(self.data.cache) / "features" if store else None,
-                seed=self.data.views_seed,
-                zoom=zoom > 0,
+                about=self.about,
+                root=cache_root(self.data.cache) if store else None,
                 dtype=self.data.cache_dtype,
                 threads=threads if on_cpu else 4,
-                batch=max(1, PIXELS_PER_PASS // self.card.preprocessing.size**2) if on_cpu else 256,
+                batch=max(1, PIXELS_PER_PASS // like.size**2) if on_cpu else 256,
                 reporter=self.reporter,
             )
         finally:
             torch.set_num_threads(threads)
+
+    @cached_property
+    def about(self) -> dict[str, Any]:
+        """Everything that features depend on besides the image and the view.
+
+        The hash is that of the weights in memory, not one that a model's card claims.
+        """
+        like = self.card.preprocessing
+        return {
+            "backbone": self.card.backbone,
+            "weights": weights_hash(self.encoder.backbone),
+            "size": like.size,
+            "channels": self.card.channels,
+            "mean": list(like.mean),
+            "std": list(like.std),
+            "interpolation": like.interpolation,
+            "engine": f"torch {torch.__version__}",
+            "folding": folding_of(self.folded),
+        }
 
 
 def image_views(images: Images, data: DataSettings, card: ModelCard, flip: bool, keep: bool = False) -> ImageViews:
@@ -112,5 +112,5 @@ def image_views(images: Images, data: DataSettings, card: ModelCard, flip: bool,
     like = card.preprocessing
     return ImageViews(
         images, data, side=like.size, channels=card.channels, interpolation=like.interpolation, clean_crop=like.crop,
-        clean_zoom=like.zoom, flip=flip, keep=keep,
+        flip=flip, keep=keep,
     )  # fmt: skip

@@ -19,9 +19,11 @@ from torch import nn
 
 from selftrain.config.settings import DataSettings
 from selftrain.console import Reporter
+from selftrain.data.cache_folder import cache_root
 from selftrain.data.features.origin import Origin, check_origins
 from selftrain.data.features.rows import FeatureRows, feature_batches
 from selftrain.data.images import Images, UnreadableImage, check_images
+from selftrain.data.images.memory import Memory
 from selftrain.data.source import Source
 from selftrain.data.views.image_views import clean_batches
 from selftrain.engine.evaluate import confusion_matrix, probabilities
@@ -123,7 +125,8 @@ class Predictor:
         """Predict images: a folder and its subfolders, an image file, tar files, hf:NAME, or a NumPy array."""
         source = Source.parse(images, argument="images")
         dim = 0 if self.takes(source) == "images" else self.card.features
-        found, skipped = keep_readable(source.images(features=dim, reporter=self.reporter), strict, self.reporter)
+        images_given = source.images(features=dim, reporter=self.reporter)
+        found, skipped = keep_readable(images_given, strict, self.reporter, self.cache)
         noun = "row" if isinstance(found, FeatureRows) else "image"
         if not len(found) and not skipped:
             raise UserError("`images`: there are no images to predict.")
@@ -229,12 +232,15 @@ def load_embedder(
     return Extractor(make_encoder(own, backbone), own, DataSettings(cache=cache), device, reporter)
 
 
-def keep_readable(images: Images, strict: bool, reporter: Reporter) -> tuple[Images, list[UnreadableImage]]:
-    """Return the images that can be decoded, and the errors of the others."""
+def keep_readable(
+    images: Images, strict: bool, reporter: Reporter, cache: str | None = None
+) -> tuple[Images, list[UnreadableImage]]:
+    """Return the images that can be decoded, and the errors of the others; ``cache`` is the folder of caches."""
     if isinstance(images, FeatureRows):
         return images, []
     with reporter.progress("reading images", len(images), "images") as bar:
-        bad = check_images(images, strict=strict, progress=bar.reach)
+        memory = Memory(cache_root(cache))
+        bad = check_images(images, strict=strict, progress=bar.reach, memory=memory)
     if not bad:
         return images, bad
     good = np.ones(len(images), bool)

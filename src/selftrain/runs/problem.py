@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from selftrain.config.settings import DataSettings, Settings
 from selftrain.console import Reporter
+from selftrain.data.cache_folder import cache_root
 from selftrain.data.corpus import Corpus
-from selftrain.data.features.store import cache_root
 from selftrain.data.features.thumbnails import thumbnails
 from selftrain.data.images import Images
 from selftrain.data.pile import Pile
@@ -68,11 +68,12 @@ def read_corpus(settings: Settings, arrays: Any, test_arrays: Any, reporter: Rep
             strict=data.strict,
             check=data.check,
             progress=bar.reach,
+            cache=data.cache,
             features=settings.network.backbone == "features",
         )
     if data.junk:
         with reporter.progress("reading junk", 1, "images") as bar:
-            checker = Checker(data.strict, data.check, bar.reach)
+            checker = Checker(data.strict, data.check, bar.reach, data.cache)
             corpus = add_junk(corpus, data.junk_from, data.root, checker)
     _warn(corpus, data, reporter)
     return corpus
@@ -123,7 +124,7 @@ def _looks(data: DataSettings, corpus: Corpus, reporter: Reporter) -> Looks:
     """Return a function from images to vectors that are near each other for images that look alike."""
     known = np.flatnonzero(corpus.labels >= 0)
     images = corpus.images if len(known) == len(corpus.images) else corpus.images.subset(known)
-    small = thumbnails(images, cache_root(data.cache) / "features", reporter)
+    small = thumbnails(images, cache_root(data.cache), reporter)
     row = np.full(len(corpus.images), -1, np.int64)
     row[known] = np.arange(len(known))
     return lambda indices: small[row[indices]].astype(np.float32)

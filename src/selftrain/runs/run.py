@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from selftrain.console import Reporter
-from selftrain.data.features.store import can_be_kept
+from selftrain.data.cache_folder import can_be_kept
 from selftrain.data.source import Source
 from selftrain.errors import UserError
 from selftrain.files import read_json, read_yaml

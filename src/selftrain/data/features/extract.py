@@ -1,4 +1,4 @@
-"""Run a backbone once over clean, weak and strong views of every image, and cache the features.
+"""Run a backbone once over clean, weak and strong views of every image, and store the features.
 
 Knows nothing of methods or of which backbone it is: it is given a function from pixels to features and a description.
 """
@@ -6,7 +6,6 @@ Knows nothing of methods or of which backbone it is: it is given a function from
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -16,14 +15,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from selftrain.console import Reporter
-from selftrain.data.features.store import cached_array
-from selftrain.data.images import fingerprint
-from selftrain.data.views.image_views import ImageViews
+from selftrain.data.features.collection import Collection
+from selftrain.data.features.store import FEATURES, in_parallel, missing_jobs, stored_vectors
+from selftrain.data.features.stored import StoredFeatures
+from selftrain.data.images.memory import Memory
+from selftrain.data.views.content_views import ContentViews
 
-PIECE = 16  # images per piece of the cache: a kill costs at most one piece per thread
+PIECE = 16  # images per piece: a kill costs at most one piece per thread
 
 Encode = Callable[[Tensor], Tensor]
-"""uint8 images (B, C, side, side) -> features (B, dim); safe to call from several threads"""
+"""uint8 images (batch, C, side, side) -> features (batch, dim); safe to call from several threads"""
 
 
 def view_names(weak: int, strong: int) -> tuple[str, ...]:
@@ -36,52 +37,53 @@ def view_names(weak: int, strong: int) -> tuple[str, ...]:
 
 
 def extract_features(
-    views: ImageViews,
+    views: ContentViews,
     names: Sequence[str],
     encode: Encode,
     *,
     dim: int,
     about: dict[str, Any],
     root: Path | None,
-    seed: int = 0,
-    zoom: bool = False,
     dtype: str = "float16",
     threads: int = 1,
     batch: int = 64,
     reporter: Reporter | None = None,
-) -> NDArray[Any]:
-    """Return features (n, views, dim) of every image; those that the cache already holds are not recomputed.
+) -> NDArray[Any] | StoredFeatures:
+    """Return features (n, views, dim) of every image; stored ones are not recomputed.
 
-    ``about`` lists everything besides the images that they depend on: backbone, weights, size, augmentation. With
-    ``zoom``, the clean features are the mean of those of the clean and the zoomed view. Without a folder of caches,
-    ``root``, nothing is stored.
+    ``about`` lists everything that features depend on besides the image and the view: backbone, weights, engine.
+    ``root`` is the cache folder; without one, nothing is stored.
     """
-    made = [*names, "zoomed"] if zoom else list(names)
+    reporter = reporter or Reporter(quiet=True)
+    with reporter.progress("reading contents", len(views), "images") as bar:
+        contents = Memory(root).contents(views.images, progress=bar.reach)
 
-    def compute(start: int, stop: int) -> NDArray[Any]:
-        rng = np.random.default_rng([seed, start])
-        images = views.make(np.arange(start, stop), made, rng)
-        together = torch.stack([images[name] for name in made], dim=1).flatten(0, 1)
-        features = torch.cat([encode(part) for part in torch.split(together, batch)]).view(-1, len(made), dim)
-        if zoom:
-            clean = names.index("clean")
-            features[:, clean] = (features[:, clean] + features[:, -1]) / 2
-        return features[:, : len(names)].numpy()
+    def compute(rows: NDArray[np.int64], some: Sequence[int]) -> NDArray[Any]:
+        made = views.make(rows, [names[j] for j in some], contents[rows])
+        features = encode_padded(encode, torch.cat([crops.flatten(0, 1) for crops in made]), batch)
+        parts = torch.split(features, [len(rows) * crops.shape[1] for crops in made])
+        means = [part.view(len(rows), -1, dim).mean(dim=1) for part in parts]
+        return torch.stack(means, dim=1).numpy()
 
-    if root is None:
-        starts = range(0, len(views), PIECE)
-        with ThreadPoolExecutor(threads) as pool:
-            parts = pool.map(lambda start: compute(start, min(start + PIECE, len(views))), starts)
-            return np.concatenate([np.empty((0, len(names), dim)), *parts]).astype(dtype)
-    return cached_array(
-        root,
-        {**about, "views": list(names), "seed": seed, "images": fingerprint(views.images)},
-        (len(views), len(names), dim),
-        dtype,
-        compute,
-        piece=PIECE,
-        threads=threads,
-        reporter=reporter,
-        what="extracting features",
-        unit="images",
-    )
+    specs = [views.spec(name) for name in names]
+    if root is not None:
+        collection = Collection(root / FEATURES, about, dim, np.dtype(dtype))
+        return stored_vectors(
+            collection, contents, specs, compute, piece=PIECE, threads=threads, reporter=reporter,
+            what="extracting features",
+        )  # fmt: skip
+    found = np.empty((len(views), len(names), dim), dtype)
+    jobs = missing_jobs(contents, np.ones((len(views), len(names)), bool), PIECE)
+    for (rows, _), values in in_parallel(jobs, compute, threads):
+        found[rows] = values
+    _, first, inverse = np.unique(contents, axis=0, return_index=True, return_inverse=True)
+    copies: NDArray[Any] = found[first[inverse.reshape(-1)]]
+    return copies
+
+
+def encode_padded(encode: Encode, pixels: Tensor, batch: int) -> Tensor:
+    """Encode images in batches of one size, the last filled up: rounding depends on the size of a batch."""
+    n = len(pixels)
+    if n % batch:
+        pixels = torch.cat([pixels, pixels[-1:].expand(batch - n % batch, -1, -1, -1)])
+    return torch.cat([encode(part) for part in torch.split(pixels, batch)])[:n]

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from selftrain.data.features.feature_file import CARD, FEATURES, NAMES
 from selftrain.data.features.joined import JoinedFeatures
+from selftrain.data.features.stored import StoredFeatures
 from selftrain.errors import UserError
 from selftrain.files import cannot_write, check_writable, replacing, write_json
 
@@ -49,7 +50,7 @@ def check_output(output: Path) -> None:
 
 def write_features(
     output: Path,
-    features: NDArray[Any] | JoinedFeatures,
+    features: NDArray[Any] | JoinedFeatures | StoredFeatures,
     names: Sequence[str],
     card: dict[str, Any],
     *,
@@ -78,7 +79,9 @@ def write_features(
         write_json(folder / CARD, card)
 
 
-def _write_array(file: IO[bytes], features: NDArray[Any] | JoinedFeatures, dtype: str, progress: Progress) -> None:
+def _write_array(
+    file: IO[bytes], features: NDArray[Any] | JoinedFeatures | StoredFeatures, dtype: str, progress: Progress
+) -> None:
     """Write an array as numpy.save does, one piece after the other."""
     n, views, dim = features.shape
     shape = (n, dim) if views == 1 else (n, views, dim)

@@ -16,6 +16,7 @@ from torch import Tensor
 from selftrain.data.features.joined import JoinedFeatures
 from selftrain.data.features.mapped import place_in_file
 from selftrain.data.features.origin import Origin
+from selftrain.data.features.stored import StoredFeatures
 from selftrain.data.images import Images
 from selftrain.errors import UserError
 
@@ -163,14 +164,14 @@ def _picked(values: NDArray[Any] | JoinedFeatures, rows: NDArray[np.int64]) -> N
     return JoinedFeatures([values], np.zeros(len(rows), np.int64), rows, (len(rows), *values.shape[1:]))
 
 
-def feature_batches(features: NDArray[Any] | JoinedFeatures, batch: int) -> Iterator[Tensor]:
+def feature_batches(features: NDArray[Any] | JoinedFeatures | StoredFeatures, batch: int) -> Iterator[Tensor]:
     """Yield the clean view of every row, in order, in batches."""
     for start in range(0, len(features), batch):
         yield as_tensor(np.array(_clean(features, start, start + batch)))
 
 
-def _clean(features: NDArray[Any] | JoinedFeatures, start: int, stop: int) -> NDArray[Any]:
-    if isinstance(features, JoinedFeatures):
+def _clean(features: NDArray[Any] | JoinedFeatures | StoredFeatures, start: int, stop: int) -> NDArray[Any]:
+    if isinstance(features, (JoinedFeatures, StoredFeatures)):
         rows = np.arange(start, min(stop, len(features)))
         return features[rows, np.zeros_like(rows)]
     return features[start:stop, 0]

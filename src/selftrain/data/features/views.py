@@ -22,13 +22,16 @@ from selftrain.batch import kind_of
 from selftrain.data.features.joined import JoinedFeatures
 from selftrain.data.features.mapped import place_in_file
 from selftrain.data.features.rows import as_tensor
+from selftrain.data.features.stored import StoredFeatures
 from selftrain.errors import UserError
 
 
 class FeatureViews:
     """Views drawn from a cache of features: each time a sample is used, one of its stored views of the given kind."""
 
-    def __init__(self, features: NDArray[Any] | JoinedFeatures, names: Sequence[str], rows: NDArray[Any]):
+    def __init__(
+        self, features: NDArray[Any] | JoinedFeatures | StoredFeatures, names: Sequence[str], rows: NDArray[Any]
+    ):
         self.features = VectorFile.behind(features)
         self.rows = rows
         self.places = {

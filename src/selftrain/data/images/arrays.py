@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image
 
+from selftrain.data.images.content import digest
 from selftrain.data.images.sequence import Images
 from selftrain.errors import UserError
 
@@ -54,6 +55,9 @@ class ArrayImages(Images):
 
     def check(self, i: int, full: bool = True) -> None:
         pass  # checked by the constructor
+
+    def content(self, i: int) -> bytes:
+        return digest(b"pixels", repr(self.pixels.shape[1:]).encode(), np.ascontiguousarray(self.pixels[i]).data)
 
     def stamps(self, times: bool = True) -> Iterator[bytes]:
         yield repr(self.pixels.shape).encode()

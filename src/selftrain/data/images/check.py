@@ -8,8 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 
+import numpy as np
+from numpy.typing import NDArray
+
 from selftrain.data.images.arrays import ArrayImages
+from selftrain.data.images.content import unknown
 from selftrain.data.images.decode import UnreadableImage
+from selftrain.data.images.memory import Memory
 from selftrain.data.images.sequence import Images
 from selftrain.errors import UserError
 
@@ -21,6 +26,7 @@ def check_images(
     full: bool = True,
     progress: Callable[[int, int], object] | None = None,
     workers: int = 2,
+    memory: Memory | None = None,
 ) -> list[UnreadableImage]:
     """Read every image once and return those that cannot be read, in order, each with its ``index``.
 
@@ -34,14 +40,40 @@ def check_images(
         Called as ``progress(done, total)`` from this thread.
     workers
         Threads; Pillow releases Python's lock while it decodes.
+    memory
+        What is known from earlier runs: contents that were decoded once are not decoded again.
     """
     total = len(images)
     if isinstance(images, ArrayImages) or total == 0:
         if progress is not None:
             progress(total, total)
         return []
+    memory = memory or Memory(None)
+    contents = unknown(total)
+    if memory.folder is not None:
+        contents = memory.contents(images, read=full, threads=workers)
+    rows = np.flatnonzero(~memory.readable(contents))
+    unreadable = _unreadable(images, rows, strict, full, progress, workers)
+    if full:
+        good = np.setdiff1d(rows, [error.index for error in unreadable if error.index is not None])
+        memory.add_readable(contents[good])
+    return unreadable
 
-    def check(indices: range) -> list[UnreadableImage]:
+
+def _unreadable(
+    images: Images,
+    rows: NDArray[np.int64],
+    strict: bool,
+    full: bool,
+    progress: Callable[[int, int], object] | None,
+    workers: int,
+) -> list[UnreadableImage]:
+    """Check these images of a sequence."""
+    known, total = len(images) - len(rows), len(images)
+    if progress is not None:
+        progress(known, total)
+
+    def check(indices: list[int]) -> list[UnreadableImage]:
         bad = []
         for i in indices:
             try:
@@ -52,16 +84,17 @@ def check_images(
                     break
         return bad
 
-    size = max(1, min(256, total // (workers * 8)))
+    size = max(1, min(256, len(rows) // (workers * 8)))
+    parts = [rows[start : start + size].tolist() for start in range(0, len(rows), size)]
     unreadable: list[UnreadableImage] = []
     pool = ThreadPoolExecutor(max_workers=workers, thread_name_prefix="check-images")
     try:
-        for part, bad in enumerate(pool.map(check, (range(i, min(i + size, total)) for i in range(0, total, size)))):
+        for part, bad in enumerate(pool.map(check, parts)):
             if bad and strict:
                 raise UserError(f"{bad[0]}. Leave out `strict` to skip unreadable images.")
             unreadable += bad
             if progress is not None:
-                progress(min((part + 1) * size, total), total)
+                progress(known + min((part + 1) * size, len(rows)), total)
     finally:
         pool.shutdown(cancel_futures=True)  # after an error or Ctrl-C, do not wait for the rest
     return unreadable

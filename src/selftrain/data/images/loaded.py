@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import numpy as np
 from numpy.typing import ArrayLike
 from PIL import Image
 
+from selftrain.data.images.content import digest
 from selftrain.data.images.decode import as_pixels
 from selftrain.data.images.sequence import Images
 
@@ -26,6 +28,10 @@ class LoadedImages(Images):
 
     def check(self, i: int, full: bool = True) -> None:
         self.images[i].load()
+
+    def content(self, i: int) -> bytes:
+        pixels = np.asarray(as_pixels(self.images[i], "RGB"))
+        return digest(b"pixels", repr(pixels.shape).encode(), np.ascontiguousarray(pixels).data)
 
     def subset(self, indices: ArrayLike) -> LoadedImages:
         rows = self._positions(indices).tolist()

@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from PIL import Image
 
+from selftrain.data.images.content import Digests, digest, digests, file_mark, unknown
 from selftrain.data.images.decode import opened, read_image
 from selftrain.errors import UserError
 
@@ -51,6 +52,19 @@ class Images(ABC):
         """
         raise TypeError(f"no fingerprint of {type(self).__name__}")
 
+    @property
+    def home(self) -> str:
+        """Where the images are kept, for lists of what is stored about them; empty if they are in memory only."""
+        return ""
+
+    def content(self, i: int) -> bytes:
+        """Return 16 bytes that are equal for copies of image ``i``; empty if it cannot be read."""
+        raise TypeError(f"no content of {type(self).__name__}")
+
+    def marks(self) -> Digests:
+        """Return numbers that change when an image may have changed, without reading it; zeros where none are known."""
+        return unknown(len(self))
+
     def _positions(self, indices: ArrayLike) -> NDArray[np.int64]:
         positions = np.asarray(indices)
         if positions.dtype == bool:
@@ -73,6 +87,16 @@ class EncodedImages(Images):
 
     def load(self, i: int, mode: str = "RGB", min_side: int | None = None) -> Image.Image:
         return read_image(self.source(i), mode, min_side, self.where(i))
+
+    def content(self, i: int) -> bytes:
+        source = self.source(i)
+        if isinstance(source, bytes):
+            return digest(source)
+        try:
+            with open(source, "rb", buffering=0) as file:
+                return digest(file.readall())
+        except OSError:
+            return b""
 
     def check(self, i: int, full: bool = True) -> None:
         with opened(self.source(i), self.where(i)) as image:
@@ -102,6 +126,13 @@ class FileImages(EncodedImages):
     def subset(self, indices: ArrayLike) -> FileImages:
         return FileImages(self.root, [self.names[i] for i in self._positions(indices).tolist()])
 
+    @property
+    def home(self) -> str:
+        return self.root
+
+    def marks(self) -> Digests:
+        return digests([file_mark(self.path(i)) for i in range(len(self))])
+
     def stamps(self, times: bool = True) -> Iterator[bytes]:
         for i, name in enumerate(self.names):
             yield name.encode("utf-8", "surrogateescape") + file_stamp(self.path(i), times)
@@ -130,6 +161,10 @@ class JoinedImages(Images):
 
     def check(self, i: int, full: bool = True) -> None:
         self.parts[self.part_of[i]].check(int(self.row_of[i]), full)
+
+    def content(self, i: int) -> bytes:
+        part: Images = self.parts[self.part_of[i]]
+        return part.content(int(self.row_of[i]))
 
     def subset(self, indices: ArrayLike) -> JoinedImages:
         positions = self._positions(indices)

@@ -14,8 +14,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from selftrain.data.cache_folder import cache_root
 from selftrain.data.corpus import Corpus
 from selftrain.data.images import FileImages, Images, SearchNotes, UnreadableImage, check_images
+from selftrain.data.images.memory import Memory
 from selftrain.errors import UserError
 
 Progress = Callable[[int, int], object]
@@ -133,6 +135,8 @@ class Checker:
     """``"full"`` decodes every file once, ``"header"`` reads only headers, ``"none"`` trusts the files"""
     progress: Progress | None = None
     """called as ``progress(done, total)``"""
+    cache: str | None = None
+    """folder of what is known from earlier runs; None: the user's"""
 
     def __post_init__(self) -> None:
         if self.check not in ("full", "header", "none"):
@@ -189,4 +193,5 @@ class Checker:
             return []
         progress = self.progress
         shifted = None if progress is None else (lambda i, _: progress(done + i, total))
-        return check_images(images, strict=self.strict, full=self.check == "full", progress=shifted)
+        memory = Memory(cache_root(self.cache))
+        return check_images(images, strict=self.strict, full=self.check == "full", progress=shifted, memory=memory)

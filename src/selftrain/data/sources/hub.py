@@ -17,6 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from selftrain.data.corpus import Corpus
 from selftrain.data.images import EncodedImages, Images, JoinedImages
+from selftrain.data.images.content import Digests, digest, digests, marks_inside, unknown
 from selftrain.errors import UserError, nearest
 
 __all__ = ["HubImages", "HubName", "hub_images", "is_hub", "load_hub", "open_hub"]
@@ -293,6 +294,17 @@ class HubImages(EncodedImages):
         chosen.rows = self.rows[positions]
         chosen.names = [self.names[i] for i in positions.tolist()]
         return chosen
+
+    @property
+    def home(self) -> str:
+        return "datasets of Hugging Face"
+
+    def marks(self) -> Digests:
+        first = self.table[int(self.rows[0])][self.column] if len(self) else None
+        if not first or first["bytes"] is None:
+            return unknown(len(self))  # files elsewhere, which may change
+        whole = digests([digest(f"{self.table._fingerprint}\0{self.column}".encode())])
+        return marks_inside(np.repeat(whole, len(self), axis=0), self.rows)
 
     def stamps(self, times: bool = True) -> Iterator[bytes]:
         yield f"{self.table._fingerprint}\0{self.column}".encode()

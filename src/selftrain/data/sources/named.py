@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any, Literal
 
 from selftrain.console import Reporter
+from selftrain.data.cache_folder import cache_root
 from selftrain.data.corpus import Corpus, Metric
-from selftrain.data.features.store import cache_root
 from selftrain.data.sources.download import RemoteFile, make_ready
 from selftrain.data.sources.readers import (
     ClassFolders,

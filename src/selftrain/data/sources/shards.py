@@ -21,9 +21,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from selftrain.console import Reporter
+from selftrain.data.cache_folder import cache_root
 from selftrain.data.corpus import Corpus
-from selftrain.data.features.store import cache_root
 from selftrain.data.images import IMAGE_SUFFIXES, EncodedImages, check_images, file_stamp, suffix_list
+from selftrain.data.images.content import Digests, digests, file_mark, marks_inside
 from selftrain.data.sources.class_names import composed
 from selftrain.errors import UserError
 from selftrain.files import replacing
@@ -256,6 +257,15 @@ class ShardImages(EncodedImages):
         )
         chosen.names = [self.names[i] for i in positions.tolist()]
         return chosen
+
+    @property
+    def home(self) -> str:
+        return os.path.commonpath([os.path.dirname(path) for path in self.paths])
+
+    def marks(self) -> Digests:
+        used, inverse = np.unique(self.shards, return_inverse=True)
+        wholes = digests([file_mark(self.paths[shard]) for shard in used.tolist()])
+        return marks_inside(wholes[inverse], self.offsets, self.sizes)
 
     def stamps(self, times: bool = True) -> Iterator[bytes]:
         for shard in np.unique(self.shards).tolist():

@@ -11,6 +11,7 @@ as PIL images, by ``ResizedCrop`` (training) and ``CentreResize`` (evaluation).
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Protocol, TypeVar
 
@@ -36,6 +37,17 @@ class Params:
         return type(self)(
             *(tuple(v[rows] for v in value) if isinstance(value, tuple) else value[rows] for value in values)
         )
+
+
+def join_params(parts: Sequence[AnyParams]) -> AnyParams:
+    """Return parameters of the same kind as those of all their samples, one after the other."""
+    first = parts[0]
+    values = []
+    for field in fields(first):
+        own = [getattr(part, field.name) for part in parts]
+        nested = isinstance(own[0], tuple)
+        values.append(tuple(map(join_params, zip(*own, strict=True))) if nested else np.concatenate(own))
+    return type(first)(*values)
 
 
 ParamsT = TypeVar("ParamsT", bound=Params)

@@ -34,9 +34,6 @@ CLEAN_DETAIL = 2
 """A large JPEG is decoded at no less than this many times the side of a clean view. The final resizing then dominates,
 and the same image from an array or a PNG file looks the same."""
 
-CENTRED = frozenset({"clean", "mirrored", "zoomed"})
-"""views of the centre square, without randomness"""
-
 
 class ViewMaker(Protocol):
     """Makes views of a set of samples: of images here, of features elsewhere."""
@@ -50,7 +47,7 @@ class ViewMaker(Protocol):
 
 
 class ImageViews:
-    """Views of images: weak (crop, flip), strong (RandAugment and cutout on top), central (clean, mirrored, zoomed)."""
+    """Views of images: weak (crop, flip), strong (RandAugment and cutout on top), clean (the centre square)."""
 
     def __init__(
         self,
@@ -62,14 +59,12 @@ class ImageViews:
         interpolation: str,
         flip: bool,
         clean_crop: float = 1.0,
-        clean_zoom: float = 0.0,
         keep: bool = False,
     ):
         self.images = images
         self.keep = keep  # read every file once, for the first batch, and hold the images in memory
         self.mode = "L" if channels == 1 else "RGB"
         self.clean_one = CentreResize(side, interpolation, clean_crop)
-        self.zoomed_one = CentreResize(side, interpolation, clean_crop * (clean_zoom or 1.0))
         # Images in memory are resized once, unless a random resized crop needs the originals.
         self.resized = ResizedCrop(side, interpolation, (data.crop_scale, 1.0)) if data.crop == "resized" else None
         self.pixels = None
@@ -85,8 +80,6 @@ class ImageViews:
             colours.append(Cutout(data.cutout))
         self.augmentations = {
             "clean": Compose(()),
-            "mirrored": Compose((RandomFlip(1.0),)),
-            "zoomed": Compose(()),
             "weak": Compose(tuple(moves)),
             "strong": Compose((*moves, *colours)),
         }
@@ -101,29 +94,28 @@ class ImageViews:
             return {}
         drawn = {}
         for name in names:
-            crops = self.resized.draw(len(rows), rng)[mine] if self.resized and kind_of(name) not in CENTRED else None
+            crops = self.resized.draw(len(rows), rng)[mine] if self.resized and kind_of(name) != "clean" else None
             drawn[name] = (crops, self.augmentations[kind_of(name)].draw(len(rows), rng)[mine])
         rows = rows[mine]
-        originals = self._originals(rows, names) if self.resized or "zoomed" in names else []
+        originals = self._originals(rows, names) if self.resized else []
         whole = None if originals else self._clean(rows)
         views = {}
         for name, (crops, params) in drawn.items():
             if whole is not None:
                 start = whole
             elif crops is None:
-                centred = self.zoomed_one if name == "zoomed" else self.clean_one
-                start = _stack([centred(image) for image in originals])
+                start = stack_images([self.clean_one(image) for image in originals])
             else:
                 assert self.resized is not None
-                start = _stack([self.resized.apply_one(*pair) for pair in zip(originals, crops, strict=True)])
+                start = stack_images([self.resized.apply_one(*pair) for pair in zip(originals, crops, strict=True)])
             views[name] = self.augmentations[kind_of(name)].apply(start, params)
         return views
 
     def _originals(self, rows: np.ndarray, names: Sequence[str]) -> list[PIL.Image.Image]:
-        """Return images to crop, decoded no larger than the smallest crop or a centred view needs."""
+        """Return images to crop, decoded no larger than the smallest crop or the clean view needs."""
         least = self.resized.least_side if self.resized else 0
-        if not CENTRED.isdisjoint(names):
-            least = max(least, _detail(self.zoomed_one if "zoomed" in names else self.clean_one))
+        if "clean" in names:
+            least = max(least, _detail(self.clean_one))
         return [self.images.load(int(row), self.mode, min_side=least) for row in rows]
 
     def _clean(self, rows: np.ndarray) -> Tensor:
@@ -135,7 +127,7 @@ class ImageViews:
         if self.pixels is not None:
             return self.pixels[torch.from_numpy(rows)]
         least = _detail(self.clean_one)
-        return _stack([self.clean_one(self.images.load(int(row), self.mode, min_side=least)) for row in rows])
+        return stack_images([self.clean_one(self.images.load(int(row), self.mode, min_side=least)) for row in rows])
 
     def _whole(self, images: ArrayImages, side: int) -> Tensor:
         pixels = torch.from_numpy(images.pixels)
@@ -144,7 +136,7 @@ class ImageViews:
         as_they_are = pixels.shape[2:] == (side, side) and self.clean_one.crop_share == 1
         if pixels.shape[1] == (1 if self.mode == "L" else 3) and as_they_are:
             return pixels.contiguous()
-        return _stack([self.clean_one(images.load(i, self.mode)) for i in range(len(images))])
+        return stack_images([self.clean_one(images.load(i, self.mode)) for i in range(len(images))])
 
 
 def clean_batches(
@@ -162,9 +154,9 @@ def clean_batches(
         for start in range(0, len(images), batch):
             ahead.append([pool.submit(load, row) for row in range(start, min(start + batch, len(images)))])
             if len(ahead) > 1:
-                yield _stack([future.result() for future in ahead.popleft()])
+                yield stack_images([future.result() for future in ahead.popleft()])
         while ahead:
-            yield _stack([future.result() for future in ahead.popleft()])
+            yield stack_images([future.result() for future in ahead.popleft()])
 
 
 def _detail(clean: CentreResize) -> int:
@@ -172,7 +164,7 @@ def _detail(clean: CentreResize) -> int:
     return math.ceil(CLEAN_DETAIL * clean.size / clean.crop_share)
 
 
-def _stack(images: list[PIL.Image.Image]) -> Tensor:
+def stack_images(images: list[PIL.Image.Image]) -> Tensor:
     """Return PIL images of one size as a uint8 batch (B, C, side, side)."""
     arrays = np.stack([np.asarray(image) for image in images])
     arrays = arrays[:, None] if arrays.ndim == 3 else arrays.transpose(0, 3, 1, 2)
