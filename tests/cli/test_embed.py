@@ -83,3 +83,29 @@ def test_mistakes_with_features(
     assert error in said
     assert said.count("error:") == 1
     assert sorted(path.name for path in tmp_path.iterdir() if path.name != "cache") == before
+
+
+def test_stored_features_are_listed_verified_shrunk_and_cleared(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("SELFTRAIN_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setenv("COLUMNS", "300")
+    monkeypatch.setattr("selftrain.data.images.content.SETTLED", -1e9)
+    data = layout_2(tmp_path / "data", per_class=2)
+    assert run(monkeypatch, "embed", data / "train", "-o", tmp_path / "x.npz", "--size", 32, "--quiet") == 0
+    capsys.readouterr()
+    assert run(monkeypatch, "cache") == 0
+    listed = capsys.readouterr().out
+    assert "lite0" in listed
+    assert str(data / "train") in listed
+    assert run(monkeypatch, "cache", "--verify") == 0
+    assert "1 pieces are whole, 0 are damaged" in capsys.readouterr().out
+    (rows,) = (tmp_path / "cache" / "features").glob("*/*.rows")
+    rows.write_bytes(b"\1" + rows.read_bytes()[1:])
+    assert run(monkeypatch, "cache", "--verify", "lite") == 1
+    assert "0 pieces are whole, 1 are damaged" in capsys.readouterr().out
+    assert run(monkeypatch, "cache", "--shrink") == 0
+    assert "freed" in capsys.readouterr().out
+    assert run(monkeypatch, "cache", "--clear", "--shrink") == 2
+    assert run(monkeypatch, "cache", "--clear") == 0
+    assert "deleted 1 caches" in capsys.readouterr().out
