@@ -33,6 +33,10 @@ class Views:
         if not set(self.gradient) <= set(self.unlabeled):
             raise ValueError(f"gradient views {self.gradient} are not all among the unlabeled views {self.unlabeled}")
 
+    def with_labeling(self, name: str) -> Views:
+        """Return the same views with ``name`` among the unlabeled ones, without gradient unless it had some."""
+        return self if name in self.unlabeled else Views(self.labeled, (name, *self.unlabeled), self.gradient)
+
     def with_unlabeled(self, name: str) -> Views:
         """Return the same views with ``name`` among the unlabeled views that carry gradient."""
 

@@ -8,7 +8,7 @@ that are fitted at once have no loss terms and a suite of their own, ``test_fitt
 from __future__ import annotations
 
 from selftrain.config.options import field_types
-from selftrain.methods import METHODS
+from selftrain.methods import METHODS, Wrapper
 from selftrain.methods.spelling import parse
 
 ONE = {"psi", "h"}
@@ -106,6 +106,17 @@ FLOWS: dict[str, dict[str, set[str]]] = {
         "unlabeled_1": {"psi", "h"},
         "unlabeled_2": {"psi", "h_2"},
     },
+    "abc(fixmatch(tau=0.2), tau=0.2)": {"labeled": ONE | {"h_b"}, "unlabeled": ONE | {"h_b"}},
+    "daso(fixmatch(tau=0.2), D=3, warmup=0)": PLAIN,
+    "crest(fixmatch(tau=0.2), generations=2)": PLAIN,
+    "openmatch(fixmatch(tau=0.2))": {"labeled": ONE | {"in_or_out"}, "unlabeled": ONE | {"in_or_out"}},
+    "dst(abc(fixmatch(tau=0.2)))": {**DST, "labeled": ONE | {"h_b"}},
+    "dst(daso(fixmatch(tau=0.2), D=3, warmup=0))": DST,
+    "dst(openmatch(fixmatch(tau=0.2)))": {
+        **DST,
+        "labeled": ONE | {"in_or_out"},
+        "unlabeled": {"psi", "h_pseudo", "in_or_out"},
+    },
     "dst(fixmatch(tau=0.2))": DST,
     "dst(fixmatch(tau=0.2), preset=paper)": PAPER,
     "dst(fixmatch(tau=0.2), preset=paper, optimiser=grl, ce_cap=5)": DST,
@@ -142,9 +153,9 @@ def _unlisted() -> list[str]:
     spelled = {
         name: f"{name}(tau=0.2)" if "tau" in field_types(cls) else name
         for name, cls in METHODS.items()
-        if not cls.fitted
+        if not cls.fitted and not issubclass(cls, Wrapper)
     }
-    bases = [name for name, cls in METHODS.items() if cls.can_be_base()]
+    bases = [name for name in spelled if METHODS[name].can_be_base()]
     return [
         *(text for name, text in spelled.items() if name not in alone),
         *(f"dst({spelled[name]})" for name in bases if name not in wrapped),

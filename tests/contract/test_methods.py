@@ -58,6 +58,7 @@ FASTER: dict[str, dict[str, Any]] = {
     "mean_teacher": {"optim.lr": 0.06},
     "mean_teacher(teacher_mode=eval)": {"optim.lr": 0.06},
     "remixmatch": {"steps": 80},
+    "crest(fixmatch(tau=0.2), generations=2)": {"steps": 40},
 }
 
 
@@ -178,11 +179,16 @@ def test_it_reads_only_the_views_it_asks_for(method: Method) -> None:
 
 def with_w_strong(method: Method, weight: float) -> Method:
     base = getattr(method, "base", None)
-    return replace(method, **({"w_strong": weight} if base is None else {"base": replace(base, w_strong=weight)}))
+    return replace(method, **({"w_strong": weight} if base is None else {"base": with_w_strong(base, weight)}))
+
+
+def innermost(method: Method) -> Method:
+    base = getattr(method, "base", None)
+    return method if base is None else innermost(base)
 
 
 def test_strong_views_of_labeled_samples_have_their_weight(method: Method) -> None:
-    if not hasattr(getattr(method, "base", method), "w_strong"):
+    if not hasattr(innermost(method), "w_strong"):
         assert method.name in ("remixmatch", "self_tuning")  # they always learn from such views
         return
     loop, stream = well_under_way(with_w_strong(method, 1.0))
@@ -231,7 +237,11 @@ def test_views_without_gradient_get_none(method: Method) -> None:
 
 def test_an_empty_mask_is_harmless(method: Method) -> None:
     text = spell_method(method)
-    if "tau=0.2" not in text or "soft=true" in text or "flexmatch" in text or "comatch" in text:
+    if (
+        "tau=0.2" not in text
+        or "soft=true" in text
+        or any(name in text for name in ("flexmatch", "comatch", "daso", "openmatch"))
+    ):
         pytest.skip("has no threshold, one that starts at 0, or a loss on all samples")
     strict = make_method(text.replace("tau=0.2", "tau=1.0"))
     loop, stream, *_ = digits_loop(strict)
@@ -305,6 +315,35 @@ def test_a_method_that_dst_cannot_wrap_says_why(name: str) -> None:
     for regime in REGIMES:
         with pytest.raises(UserError, match=f"dst cannot wrap '{name}': {METHODS[name].why_no_base}"):
             make_method(f"dst({name})", regime)
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("dst(crest(fixmatch))", "dst cannot wrap 'crest': the labels of earlier rounds become labeled images"),
+        ("abc(dst(fixmatch))", "abc cannot wrap 'dst': it has a pseudo head already"),
+        ("abc(supervised)", "abc cannot wrap 'supervised': it makes no pseudo labels"),
+        ("abc(mean_teacher)", "abc cannot wrap 'mean_teacher': it predicts with a network of its own"),
+        ("daso(dividemix)", "daso cannot wrap 'dividemix': it predicts with a network of its own"),
+        ("crest(noisy_student)", "crest cannot wrap 'noisy_student': it trains in rounds of its own"),
+        ("abc(daso(abc(fixmatch)))", "abc is given twice"),
+    ],
+)
+def test_a_combination_that_makes_no_sense_says_why(text: str, why: str) -> None:
+    with pytest.raises(UserError, match=why):
+        make_method(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["dst(abc(daso(fixmatch(tau=0.2), warmup=0)))", "daso(abc(softmatch), warmup=0)", "crest(openmatch(flexmatch))"],
+)
+def test_add_ons_compose(text: str) -> None:
+    method = make_method(text)
+    loop, stream, x, y = digits_loop(method, steps=4)
+    go_on(loop, stream, 4)
+    assert np.isfinite(labeled_loss(loop.predictor, x, y))
+    assert make_method(spell_method(method)) == method
 
 
 def test_dst_cannot_wrap_itself() -> None:

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from selftrain.bench import paper
 from selftrain.bench.paper import DST, SUPERVISED, TABLE_1, TABLE_2, amount, by_amount
 from selftrain.bench.spec import Bench, Row, pairs, rows_against_base, rows_of
-from selftrain.methods import METHODS, method_info
+from selftrain.methods import METHODS, Wrapper, method_info
 from selftrain.methods.spelling import parse
 
 FOLDERS = ("cifar10-mini", "ucmerced")
@@ -31,8 +31,9 @@ DIGITS_METHODS = {"mean_teacher": "mean_teacher(m=0.99)"}
 """methods that are spelled differently on digits, for the same reason"""
 
 FIRST_BASES = ("fixmatch", "flexmatch", "mean_teacher", "noisy_student", "dividemix", "uda", "dash", "debiasmatch")
-BASES = tuple(dict.fromkeys((*FIRST_BASES, *(name for name, method in METHODS.items() if method.can_be_base()))))
-"""every method that DST can wrap, those of the paper first"""
+_BASES = (name for name, method in METHODS.items() if method.can_be_base() and not issubclass(method, Wrapper))
+BASES = tuple(dict.fromkeys((*FIRST_BASES, *_BASES)))
+"""every method that DST can wrap, those of the paper first; add-ons around others are left out"""
 
 
 def runs_frozen(method: str) -> bool:

@@ -54,6 +54,9 @@ ESTIMATED: Mapping[str, Any] = {"train.guard": "none", "data.screen": False}
 ADDON_ROWS = tuple(
     row for base in ADDON_BASES for row in (Row(base, PLAIN), Row(f"dst({base})", ESTIMATED, against=base))
 )
+RIVALS = ("freematch", "softmatch", "adamatch", "comatch", "simmatch", "flexmatch")
+"""methods that were published after FixMatch, each alone and inside DST"""
+RIVAL_ROWS = tuple(row for base in RIVALS for row in (Row(base, PLAIN), Row(f"dst({base})", ESTIMATED, against=base)))
 HELD_OUT = {"data.validation_per_class": 8, "data.evaluate_on": "validation"}
 NOTHING: Mapping[str, Any] = {}
 CHOICES: Mapping[str, Mapping[str, Any]] = {
@@ -132,6 +135,11 @@ PILE: dict[str, Bench] = {
         pile_benches()["pile/natural"],
         rows=ADDON_ROWS,
         about="DST around five methods on natural pools, frozen features",
+    ),
+    "pile/rivals": replace(
+        pile_benches()["pile/natural"],
+        rows=RIVAL_ROWS,
+        about="six methods that followed FixMatch, alone and inside DST, on natural pools, frozen features",
     ),
     **TUNE_PILES,
 }

@@ -11,7 +11,7 @@ from typing import Any
 from selftrain.bench.cpu import DIGITS, FOLDERS, FROZEN
 from selftrain.bench.paper import DST, NO_WORST
 from selftrain.bench.spec import Bench, Row, option_of_base, vary
-from selftrain.methods import METHODS, FixMatch
+from selftrain.methods import METHODS, FixMatch, Wrapper
 from selftrain.methods.spelling import usual_values
 
 # Held-out labels come on top of those that are trained on, as many as a class can spare; no test image is used.
@@ -57,11 +57,12 @@ def _grid_rows() -> Iterator[Row]:
         if not method.grid:
             continue
         usual = usual_values(method, "frozen")
-        yield Row(name)
+        text = f"{name}(fixmatch)" if issubclass(method, Wrapper) else name
+        yield Row(text)
         for option, values in method.grid.items():
             for value in values:
                 if value != usual[option]:
-                    yield Row(name, {f"method.{option}": value}, f"{name}, {option} {value}")
+                    yield Row(text, {f"method.{option}": value}, f"{text}, {option} {value}")
 
 
 def _shared_rows() -> Iterator[Row]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from selftrain.methods.base import AddOn as AddOn
 from selftrain.methods.base import Losses as Losses
 from selftrain.methods.base import Method as Method
 from selftrain.methods.base import SelfTraining as SelfTraining
@@ -56,6 +57,10 @@ from selftrain.methods.knn import KNN as KNN
 from selftrain.methods.label_spreading import LabelSpreading as LabelSpreading
 from selftrain.methods.diffusion import Diffusion as Diffusion
 from selftrain.methods.self_logistic import SelfLogistic as SelfLogistic
+from selftrain.methods.abc import ABC as ABC
+from selftrain.methods.daso import DASO as DASO
+from selftrain.methods.crest import CReST as CReST
+from selftrain.methods.openmatch import OpenMatch as OpenMatch
 from selftrain.methods.dst import DST as DST
 # isort: on
 

@@ -245,14 +245,18 @@ class SelfTraining(Method):
         return self.lam
 
     def losses(self, net: Network, labeled: Labeled, unlabeled: Unlabeled, turn: str = "all") -> Losses:
-        l, u = self.encode(net, self.views, labeled, unlabeled)
-        f_hat = self.label(net, net.h, u)
-        terms = {
-            "labeled": self.supervise(net, net.h, l),
-            "unlabeled": self.weight(net) * self.imitate(net, net.h, u, f_hat),
-        }
-        self.record(net, l, u, f_hat)
-        return Losses(terms, f_hat)
+        return _losses(self, net, labeled, unlabeled)
+
+
+def _losses(method: SelfTraining | AddOn, net: Network, labeled: Labeled, unlabeled: Unlabeled) -> Losses:
+    l, u = method.encode(net, method.views, labeled, unlabeled)
+    f_hat = method.label(net, net.h, u)
+    terms = {
+        "labeled": method.supervise(net, net.h, l),
+        "unlabeled": method.weight(net) * method.imitate(net, net.h, u, f_hat),
+    }
+    method.record(net, l, u, f_hat)
+    return Losses(terms, f_hat)
 
 
 def hooks_of(cls: type) -> dict[str, Any]:
@@ -288,7 +292,7 @@ def forwarding_hooks(cls: type[W]) -> type[W]:
 class Wrapper(Method):
     """A method around another that can label and imitate; hooks that it does not define are those of the base."""
 
-    base: SelfTraining
+    base: SelfTraining | AddOn
     """the method that labels with h and imitates with the pseudo head"""
 
     objective = Method.objective  # which calls the wrapper's own losses, not those of the base
@@ -301,3 +305,46 @@ class Wrapper(Method):
     def check_regime(self, regime: str) -> None:
         super().check_regime(regime)
         self.base.check_regime(regime)
+
+
+@dataclass(frozen=True)
+class AddOn(Wrapper):
+    """A wrapper that DST can wrap in turn: it changes how its base labels, imitates or learns from labels.
+
+    Hooks that it does not define are those of the base.
+    """
+
+    base: SelfTraining | AddOn
+    """the method that is changed"""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if type(self.base).predictor is not Method.predictor and not isinstance(self.base, AddOn):
+            why = "it predicts with a network of its own, which the add-on would not reach"
+            raise UserError(f"`method`: {self.name} cannot wrap {self.base.name!r}: {why}.")
+        inner: Any = self.base
+        while isinstance(inner, AddOn):
+            if inner.name == self.name:
+                raise UserError(f"`method`: {self.name} is given twice, one inside the other. Keep one of them.")
+            inner = inner.base
+
+    def label(self, net: Network, h: nn.Module, u: Unlabeled) -> PseudoLabels:
+        return self.base.label(net, h, u)
+
+    def imitate(self, net: Network, h: nn.Module, u: Unlabeled, f_hat: PseudoLabels) -> Tensor:
+        return self.base.imitate(net, h, u, f_hat)
+
+    def record(self, net: Network, l: Labeled, u: Unlabeled, f_hat: PseudoLabels) -> None:
+        self.base.record(net, l, u, f_hat)
+
+    def encode(self, net: Network, views: Views, labeled: Labeled, unlabeled: Unlabeled) -> tuple[Labeled, Unlabeled]:
+        return self.base.encode(net, views, labeled, unlabeled)
+
+    def supervise(self, net: Network, h: nn.Module, l: Labeled) -> Tensor:
+        return self.base.supervise(net, h, l)
+
+    def weight(self, net: Network) -> Tensor | float:
+        return self.base.weight(net)
+
+    def losses(self, net: Network, labeled: Labeled, unlabeled: Unlabeled, turn: str = "all") -> Losses:
+        return _losses(self, net, labeled, unlabeled)

@@ -31,7 +31,7 @@ def worst_case(runs: Sequence[RunData]) -> Section:
             "The worst-case head fits the labeled images and otherwise contradicts the pseudo labels as much as it "
             "can; the features learn to leave it no room. The worst-case error normally rises first and falls later."
         )
-    elif any(run.info.is_wrapper for run in runs):
+    elif any(run.info.is_wrapper and not run.info.can_be_base for run in runs):
         section.note(
             "There is no worst-case error: the method has no worst-case head, or the run is from an older version."
         )
