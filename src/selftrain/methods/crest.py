@@ -1,4 +1,4 @@
-"""CReST+: in rounds, the surest labels become labeled images, fewer of them in frequent classes, and labels are aligned.
+"""CReST+: in rounds, the surest labels become labeled images, fewer of them in frequent classes; labels are aligned.
 
 Knows nothing of how its base labels and imitates.
 """
@@ -65,7 +65,7 @@ class CReST(AddOn):
     alpha: Positive = 3.0
     """how alike the shares are that become labeled: a large alpha takes nearly all labels of every class"""
     t: ZeroToOne = 0.5
-    """exponent of the class frequencies with which labels of the last round are aligned; that of the first round is 1"""
+    """exponent of the class frequencies with which labels of the last round are aligned; that of the first is 1"""
     m: ZeroToOne = 0.99
     """decay of the mean prediction"""
 
