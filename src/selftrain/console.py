@@ -25,6 +25,7 @@ from rich.progress import (
 )
 from rich.text import Text
 
+from selftrain.regular_files import append_bytes
 from selftrain.text import duration
 
 
@@ -75,8 +76,8 @@ class Reporter:
         stamp = datetime.datetime.now().isoformat(sep=" ", timespec="seconds")
         self._early.append(f"{stamp} {text}\n")
         if self.log is not None:
-            with suppress(OSError), self.log.open("a", encoding="utf-8") as log:  # a lost line must not end a run
-                log.writelines(self._early)
+            with suppress(OSError):  # a lost line must not end a run
+                append_bytes(self.log, "".join(self._early).encode())
             self._early.clear()
 
     def warn(self, text: str) -> None:

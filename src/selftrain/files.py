@@ -1,13 +1,16 @@
 """Read files, and write them completely or not at all; errors name the file and the reason.
 
-Knows nothing of what is in them.
+Knows nothing of what is in them. Files of a run folder may come from somebody else: they are opened only if they are
+regular files, and never written through a link.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -15,42 +18,116 @@ from pathlib import Path
 from typing import Any
 
 from selftrain.errors import UserError
+from selftrain.regular_files import append_bytes, open_regular
 from selftrain.text import first_line
+
+PART = ".part"
+"""the suffix of files that are being written, whose names begin with a dot"""
+LARGEST_TEXT = 1 << 28
+"""bytes of the largest text or JSON file that is read"""
+LARGEST_YAML = 1 << 20
+DEEPEST = 64
+"""levels of nesting in a YAML file"""
 
 
 @contextmanager
-def replacing(path: Path) -> Iterator[Path]:
+def replacing(path: Path, *, within: Path | None = None) -> Iterator[Path]:
     """Yield a temporary path to write to; it replaces ``path`` at the end, or is deleted if anything fails.
 
-    Pipes, devices and ``/dev/stdout`` are never replaced: the text is appended to them.
+    ``within`` is a folder that may come from somebody else, such as a run folder: below it, links are refused.
+    Elsewhere, the target of a link is replaced. Pipes, devices and ``/dev/stdout`` are never replaced: the text is
+    appended to them.
     """
     if not path.name:
         raise UserError(f"{str(path)!r}: expected the name of a file to write to.")
-    if _is_stream(path):
-        with tempfile.TemporaryDirectory() as folder:
-            yield (temporary := Path(folder, path.name))
-            try:
-                with temporary.open("rb") as written, path.open("ab") as stream:
-                    shutil.copyfileobj(written, stream)
-            except OSError as error:
-                raise cannot_write(path, error) from None
+    if within is not None:
+        refuse_links(path, within)
+    elif _is_stream(path):
+        yield from _appending(path)
         return
-    path = path.resolve()  # replace the target of a link, not the link
+    else:
+        path = path.resolve()  # replace the target of a link, not the link
     if path.is_dir():
         raise UserError(f"{path}: cannot be written (it is a folder).")
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    temporary: Path | None = None
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
+        mode = _mode(path)
+        temporary = _new_part(path)
         yield temporary
         with temporary.open("rb") as written:
             os.fsync(written.fileno())
-        temporary.chmod(_usual_mode())  # some libraries create files that only the user can read
+        temporary.chmod(mode)
         os.replace(temporary, path)
+        _sync_folder(path.parent)
     except OSError as error:
         raise cannot_write(path, error) from None
     finally:
-        with suppress(OSError):
-            temporary.unlink(missing_ok=True)
+        if temporary is not None:
+            with suppress(OSError):
+                temporary.unlink(missing_ok=True)
+
+
+def _appending(path: Path) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as folder:
+        yield (temporary := Path(folder, path.name))
+        try:
+            with temporary.open("rb") as written, path.open("ab") as stream:
+                shutil.copyfileobj(written, stream)
+        except OSError as error:
+            raise cannot_write(path, error) from None
+
+
+def _new_part(path: Path) -> Path:
+    """Create an empty file beside ``path``, with a name that nobody can foresee."""
+    name = path.name.encode()[:200].decode(errors="ignore")  # names have at most 255 bytes
+    number, made = tempfile.mkstemp(prefix=f".{name}.", suffix=PART, dir=path.parent)
+    os.close(number)
+    return Path(made)
+
+
+def _mode(path: Path) -> int:
+    """Return the mode of a file that exists; for a new one, rw-rw-rw- without the bits of the user's mask."""
+    with suppress(FileNotFoundError):
+        return stat.S_IMODE(path.stat().st_mode)
+    os.umask(mask := os.umask(0))
+    return 0o666 & ~mask
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename last through a power failure, where the file system can do that."""
+    with suppress(OSError):
+        number = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(number)
+        finally:
+            os.close(number)
+
+
+def refuse_links(path: Path, within: Path) -> None:
+    """Raise a UserError if ``path``, or a folder on the way from ``within`` to it, is a link."""
+    steps = path.relative_to(within).parts
+    for i in range(1, len(steps) + 1):
+        place = within.joinpath(*steps[:i])
+        if place.is_symlink():
+            raise UserError(
+                f"{place}: is a link, and files of a run folder are never written through links. Remove the link."
+            )
+        if place.exists() and not (place.is_dir() if i < len(steps) else place.is_file() or place.is_dir()):
+            raise UserError(f"{place}: cannot be written (it is not a regular file).")
+
+
+def is_part(name: str) -> bool:
+    """Return whether a file of this name is one that a killed process was writing."""
+    return name.startswith(".") and name.endswith(PART)
+
+
+def sweep_parts(folder: Path) -> None:
+    """Delete what killed processes were writing in a folder. Nobody else may be writing to it."""
+    with suppress(OSError):
+        for entry in list(os.scandir(folder)):
+            if is_part(entry.name) and entry.is_file(follow_symlinks=False):
+                os.unlink(entry.path)
 
 
 def check_writable(path: Path) -> None:
@@ -82,49 +159,92 @@ def _is_stream(path: Path) -> bool:
 
 def cannot_write(path: Path, error: Exception) -> UserError:
     """Return the error for a file that cannot be written."""
-    reason = getattr(error, "strerror", None) or first_line(error)
+    if getattr(error, "errno", None) == errno.EFBIG:
+        reason = "the file would be larger than this process or file system allows; see 'ulimit -f'"
+    else:
+        reason = getattr(error, "strerror", None) or first_line(error)
     return UserError(f"{path}: cannot be written ({reason}).")
 
 
-def _usual_mode() -> int:
-    """Return the mode of new files: rw-rw-rw- without the bits of the user's mask."""
-    os.umask(mask := os.umask(0))
-    return 0o666 & ~mask
-
-
-def write_text(path: Path, text: str) -> None:
-    with replacing(path) as temporary:
+def write_text(path: Path, text: str, *, within: Path | None = None) -> None:
+    with replacing(path, within=within) as temporary:
         temporary.write_text(text, encoding="utf-8")
 
 
 def append_text(path: Path, text: str) -> None:
+    """Append to a file of a run folder; links are refused."""
     try:
-        with path.open("a", encoding="utf-8") as file:
-            file.write(text)
+        append_bytes(path, text.encode())
     except OSError as error:
         raise cannot_write(path, error) from None
 
 
-def write_json(path: Path, value: Any) -> None:
-    write_text(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
-
-
-def read_json(path: Path) -> Any:
+def write_json(path: Path, value: Any, *, within: Path | None = None) -> None:
+    text = json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
     try:
-        return json.loads(path.read_text(encoding="utf-8"))
+        text.encode()
+    except UnicodeEncodeError:  # a file name that is not UTF-8
+        text = json.dumps(value, indent=2, allow_nan=False) + "\n"
+    write_text(path, text, within=within)
+
+
+def read_bytes(path: Path, largest: int = LARGEST_TEXT) -> bytes:
+    """Return the content of a regular file of at most ``largest`` bytes."""
+    try:
+        with open_regular(path) as file:
+            content = file.read(largest + 1)
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror or error}).") from None
+    if len(content) > largest:
+        raise UserError(f"{path}: too large to be read ({largest / 1e6:,.0f} MB at most).")
+    return content
+
+
+def read_json(path: Path, largest: int = LARGEST_TEXT) -> Any:
+    """Return the content of a JSON file."""
+    return parse_json(read_bytes(path, largest), f"{path}: not a JSON file")
+
+
+def parse_json(text: str | bytes, what: str) -> Any:
+    """Return the value of JSON text; errors begin with ``what``."""
+
+    def no_number(name: str) -> None:
+        raise ValueError(f"{name} is not a number in JSON")
+
+    try:
+        return json.loads(text, parse_constant=no_number)
     except ValueError as error:
-        raise UserError(f"{path}: not a JSON file ({error}).") from None
+        raise UserError(f"{what} ({first_line(error)}).") from None
+    except RecursionError:
+        raise UserError(f"{what} (nested too deeply).") from None
 
 
 def read_yaml(path: Path, what: str) -> Any:
-    """Return the content of a YAML file; errors begin with ``what``, the argument that names the file."""
+    """Return the content of a YAML file; errors begin with ``what``, the argument that names the file.
+
+    Aliases are refused: a few lines of them can stand for more than fits any memory.
+    """
     import yaml
 
+    class Loader(yaml.SafeLoader):
+        depth = 0
+
+        def compose_node(self, parent: Any, index: Any) -> Any:
+            if self.check_event(yaml.AliasEvent):
+                raise yaml.YAMLError("aliases (*name) are not supported")
+            self.depth += 1
+            if self.depth > DEEPEST:
+                raise yaml.YAMLError("nested too deeply")
+            try:
+                return super().compose_node(parent, index)
+            finally:
+                self.depth -= 1
+
     try:
-        return yaml.safe_load(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise UserError(f"{what} {path}: cannot be read ({error.strerror}).") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        content = read_bytes(path, LARGEST_YAML)
+    except UserError as error:
+        raise UserError(f"{what} {error}") from None
+    try:
+        return yaml.load(content.decode("utf-8"), Loader)
+    except (yaml.YAMLError, ValueError, TypeError, RecursionError, LookupError, AttributeError) as error:
         raise UserError(f"{what} {path}: not a YAML file ({' '.join(str(error).split())}).") from None

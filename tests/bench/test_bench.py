@@ -190,16 +190,16 @@ def test_a_killed_bench_and_a_killed_worker_end_with_the_same_table(tmp_path: Pa
     whole, _ = run_grid(cells_of(bench, 1, LONGER), None, tmp_path / "whole", inline)
     cut = tmp_path / "cut"
     with started(bench_command(cut)) as killed:
-        wait_for("the first checkpoint", lambda: any(cut.rglob("last.pt")), of=killed)
+        wait_for("the first checkpoint", lambda: any(cut.rglob("last.json")), of=killed)
         family = descendants(killed.pid)
         killed.kill()  # the bench alone; its workers end by themselves
     wait_for("the workers of a killed bench to end", lambda: not any(command_of(pid) for pid in family))
 
-    written = {path: path.stat().st_mtime_ns for path in cut.rglob("last.pt")}
+    written = {path: path.stat().st_mtime_ns for path in cut.rglob("last.json")}
     with started(bench_command(cut)) as again:
         wait_for(
             "a checkpoint after the restart",
-            lambda: any(path.stat().st_mtime_ns != written.get(path) for path in cut.rglob("last.pt")),
+            lambda: any(path.stat().st_mtime_ns != written.get(path) for path in cut.rglob("last.json")),
             of=again,
         )
         (worker,) = [pid for pid in descendants(again.pid) if "spawn_main" in command_of(pid)]

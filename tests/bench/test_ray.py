@@ -50,7 +50,7 @@ def test_the_same_table_although_a_worker_is_killed(tmp_path: Path) -> None:
     killed: list[int] = []
 
     def kill() -> None:
-        wait_for("the first checkpoint", lambda: any(out.rglob("last.pt")))
+        wait_for("the first checkpoint", lambda: any(out.rglob("last.json")))
         killed.extend(pid for pid in descendants(os.getpid()) if command_of(pid).startswith("ray::_run"))
         for pid in killed:
             os.kill(pid, signal.SIGKILL)

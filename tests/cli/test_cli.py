@@ -19,6 +19,7 @@ from PIL import Image
 
 from selftrain.cli import main
 from selftrain.console import ProgressLines
+from selftrain.engine.checkpoint import save_checkpoint
 from selftrain.runs.extractor import Extractor
 from tests.folders import CLASSES, fill, layout_1, layout_2, layout_3
 
@@ -419,15 +420,17 @@ def test_a_run_folder_that_cannot_be_created(
 def test_a_damaged_checkpoint_is_named(
     content: bytes | str, trained: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = trained / "checkpoints" / "last.pt"
+    path = next((trained / "checkpoints").glob("state-*.safetensors"))
     if isinstance(content, bytes):
         path.write_bytes(content)
     elif content == "cut":
         path.write_bytes(path.read_bytes()[:5000])
     else:
-        torch.save({"a": 1}, path)
+        save_checkpoint(path.parent, {"a": 1})
     assert run(monkeypatch, "train", "--resume", "--out", trained, "--quiet") == 2
-    assert "last.pt: not a checkpoint of this run" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "to start the run again from its first step" in said
+    assert ("not a checkpoint of this run" if content == "foreign" else f"{path.name}: ") in said
 
 
 def test_predict_where_nothing_can_be_written(

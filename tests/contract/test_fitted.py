@@ -236,7 +236,7 @@ def test_a_killed_run_resumes(method: FittedMethod, tmp_path: Path, monkeypatch:
     for killed in ("after", "before"):
         (run.folder / "results.json").unlink()
         if killed == "before":
-            (run.folder / "checkpoints" / "last.pt").unlink()
+            (run.folder / "checkpoints" / "last.json").unlink()
         run = train(None, run.folder, resume=True)
         np.testing.assert_array_equal(run.predict(x).probabilities, p)
         assert [{**row, "seconds": 0} for row in run.metrics] == [{**row, "seconds": 0} for row in rows]

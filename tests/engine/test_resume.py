@@ -21,6 +21,7 @@ import safetensors.torch
 import torch
 
 import selftrain
+from selftrain.engine.checkpoint import load_checkpoint
 from tests.folders import layout_2
 
 pytestmark = pytest.mark.long
@@ -85,7 +86,9 @@ def assert_same(one: Path, other: Path) -> None:
     assert said.keys() == said_2.keys()
     for name, values in said.items():
         assert np.array_equal(values, said_2[name]), name
-    state, state_2 = (torch.load(run / "checkpoints" / "last.pt", weights_only=True) for run in (one, other))
+    state, state_2 = (load_checkpoint(run / "checkpoints") for run in (one, other))
+    assert state is not None
+    assert state_2 is not None
     for name, value in state["net"].items():
         assert torch.equal(value, state_2["net"][name]), name
 

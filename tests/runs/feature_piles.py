@@ -9,6 +9,7 @@ import numpy as np
 import torch
 
 import selftrain
+from selftrain.engine.checkpoint import load_checkpoint
 
 DIM, K = 12, 3
 QUICK = {
@@ -48,8 +49,9 @@ def train_pile(out: Path, method: str = "dst(fixmatch)", *, data: Any = None, **
 
 def last_state(run: Path) -> dict[str, torch.Tensor]:
     """Return the network in the last checkpoint of a run."""
-    state: dict[str, torch.Tensor] = torch.load(run / "checkpoints" / "last.pt", weights_only=True)["net"]
-    return state
+    state = load_checkpoint(run / "checkpoints")
+    assert state is not None
+    return dict(state["net"])
 
 
 def part_of(state: dict[str, torch.Tensor], prefix: str) -> dict[str, torch.Tensor]:

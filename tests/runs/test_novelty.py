@@ -82,7 +82,7 @@ def test_a_damaged_novelty_is_an_error_that_names_the_file(tmp_path: Path) -> No
             load_novelty(tmp_path)
     for damaged in (whole[: len(whole) // 2], b"", b"not a file of tensors"):
         path.write_bytes(damaged)
-        with pytest.raises(UserError, match=r"novelty.safetensors: cannot be read"):
+        with pytest.raises(UserError, match=r"novelty.safetensors: not a safetensors file"):
             load_novelty(tmp_path)
 
 

@@ -195,7 +195,7 @@ def test_two_processes_share_a_study_and_one_is_killed(tmp_path: Path) -> None:
         "--grace", "3", "--no-prune", *sets,
     ]  # fmt: skip
     with started(command) as killed, started(command) as other:
-        wait_for("two checkpoints", lambda: len(list(tmp_path.rglob("last.pt"))) >= 2, of=killed)
+        wait_for("two checkpoints", lambda: len(list(tmp_path.rglob("last.json"))) >= 2, of=killed)
         killed.kill()
         stdout, stderr = other.communicate(timeout=600)
     assert other.returncode == 0, stderr

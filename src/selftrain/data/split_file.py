@@ -18,14 +18,14 @@ from selftrain.data.corpus import Corpus
 from selftrain.data.images import fingerprint
 from selftrain.data.split import Split, all_others, assemble
 from selftrain.errors import UserError
-from selftrain.files import replacing
+from selftrain.files import parse_json, read_bytes, replacing
 from selftrain.text import plural
 
 ALL_OTHERS = "all others"
 SAMPLE = 1000  # images whose contents are compared when a run is resumed
 
 
-def save_split(split: Split, corpus: Corpus, path: str | os.PathLike[str]) -> None:
+def save_split(split: Split, corpus: Corpus, path: str | os.PathLike[str], *, within: Path | None = None) -> None:
     """Write the split as readable JSON for ``load_split``. After a crash the old file is still complete.
 
     Unlabeled images are not listed one by one if they are simply all other images.
@@ -66,7 +66,7 @@ def save_split(split: Split, corpus: Corpus, path: str | os.PathLike[str]) -> No
         content = _json(document, ascii_only=False).encode()
     except UnicodeEncodeError:  # a file name that is not UTF-8
         content = _json(document, ascii_only=True).encode()
-    with replacing(Path(path)) as temporary:
+    with replacing(Path(path), within=within) as temporary:
         temporary.write_bytes(content)
 
 
@@ -146,12 +146,7 @@ _FIELDS: dict[str, tuple[type, ...]] = {
 
 
 def _read(path: Path) -> dict[str, Any]:
-    try:
-        saved: dict[str, Any] = json.loads(path.read_bytes())
-    except OSError as error:
-        raise UserError(f"{path}: cannot be read ({(error.strerror or str(error)).lower()}).") from error
-    except ValueError as error:
-        raise UserError(f"{path}: not a saved split ({error}).") from error
+    saved: dict[str, Any] = parse_json(read_bytes(path), f"{path}: not a saved split")
     for name, types in _FIELDS.items():
         if not isinstance(saved, dict) or not isinstance(saved.get(name, ...), types):
             raise UserError(f"{path}: not a saved split (its field {name!r} is missing or has the wrong type).")

@@ -8,9 +8,11 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
+from typing import Annotated
 
 from torch import Tensor, nn
 
+from selftrain.config.options import Above, Between
 from selftrain.errors import UserError, nearest
 from selftrain.nn.timm_models import check_hub, create_timm, data_config, is_network_error, measure_dim, timm_config
 from selftrain.nn.weights import LITE0, lite0_file, load_file, load_lite0, read_checkpoint, short_reason
@@ -27,14 +29,17 @@ KEYWORDS = ("auto", "none", "pretrained")
 class Preprocessing:
     """How a backbone expects its pixels: x = (pixel/255 - mean) / std."""
 
-    mean: tuple[float, ...]  # one value per channel
-    std: tuple[float, ...]
-    size: int  # side in pixels at which the weights were trained; with random weights, the requested or intended side
-    interpolation: str  # "bilinear" | "bicubic" | "nearest"
-    crop: float = 1.0  # share of the shorter side that the central crop of a clean view keeps
-    zoom: float = (
-        0.0  # share of that crop which a second, smaller one keeps; clean features are the mean of both; 0: none
-    )
+    mean: tuple[float, ...]
+    """one value per channel"""
+    std: tuple[Annotated[float, Above(0)], ...]
+    size: Annotated[int, Between(0, 2048)]
+    """side in pixels at which the weights were trained; with random weights, the requested or intended side"""
+    interpolation: str
+    """bilinear, bicubic or nearest"""
+    crop: Annotated[float, Between(0, 1)] = 1.0
+    """share of the shorter side that the central crop of a clean view keeps"""
+    zoom: Annotated[float, Between(0, 1)] = 0.0
+    """share of that crop which a second, smaller one keeps; clean features are the mean of both; 0: none"""
 
 
 # EfficientNet-Lite was trained on (pixel - 127) / 128, whichever file its weights come from.

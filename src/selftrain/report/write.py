@@ -46,13 +46,14 @@ def write_report(
     places = [Path(folder) for folder in folders]
     if not places:
         raise UserError("A report needs at least one run folder, and none was given.")
-    path = Path(out) if out is not None else RunLayout(places[0] if len(places) == 1 else Path()).report
+    home = places[0] if len(places) == 1 and out is None else None
+    path = Path(out) if out is not None else RunLayout(home or Path()).report
     shown = [images] if isinstance(images, (str, Path)) else images
     runs = read_runs(places, shown)  # before any training, so that a broken folder is an error right away
     if reference:
         _add_references(runs, reporter or Reporter(quiet=True))
         runs = read_runs(places, shown)
-    write_text(path, render(runs))
+    write_text(path, render(runs), within=home)
     return path
 
 

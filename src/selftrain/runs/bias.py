@@ -17,9 +17,11 @@ from selftrain.data.split import Split, fold_splits, with_all_labels
 from selftrain.data.split_file import load_split
 from selftrain.engine.runtime import make_fabric
 from selftrain.errors import UserError
+from selftrain.files import refuse_links
 from selftrain.methods import Method, make_method
 from selftrain.runs.fit import fit
 from selftrain.runs.layout import CrossValidated, LabelsOnly, PerClass, Reference, Results, RunLayout
+from selftrain.runs.places import known_cache
 from selftrain.runs.problem import Problem, read_corpus
 from selftrain.runs.process import restored_afterwards
 from selftrain.runs.resolve import resolve
@@ -143,6 +145,7 @@ class _Origin:
         """Return the results of a run with other values of some settings, on a split of its own; train it if needed."""
         run = self.run.beside(name)
         if not run.finished:
+            refuse_links(run.folder, self.run.folder)
             steps = int(self.given["train.steps"])
             every = {"train.eval_every": steps, "train.checkpoint_every": max(1, steps // 10)}
             beside = {"train.folds": 0, "train.logger": "none", "network.save_backbone": False}
@@ -158,6 +161,7 @@ class _Origin:
 def _read_origin(run: RunLayout, reporter: Reporter | None, data: Any = None, test: Any = None) -> _Origin:
     reporter = reporter or Reporter(quiet=True)
     given = run.read_settings()
+    given["data.cache"] = known_cache(given.get("data.cache"))
     settings, _ = resolve({**given, "method": "supervised"})
     corpus = read_corpus(settings, data, test, reporter)
     if given.get("data.flip") is None:  # decided by the dataset, or before there was a decision

@@ -28,7 +28,7 @@ from selftrain.runs.environment import device_name, environment
 from selftrain.runs.guard import Verdict, judge
 from selftrain.runs.image_outputs import evaluated_outputs, never_predicted, pool_counts, pool_outputs, sampled
 from selftrain.runs.layout import MEASURES, Arrays, Results, RunLayout
-from selftrain.runs.model import ModelCard, save_model, save_novelty
+from selftrain.runs.model import ModelCard, save_model
 from selftrain.runs.network_inputs import flips
 from selftrain.runs.pile_results import in_words, pile_results
 from selftrain.runs.survey import PILE, SPREAD, Pile
@@ -110,8 +110,8 @@ def _save_model(training: Training, outcome: Outcome, layout: RunLayout) -> None
     about = {"method": training.name, "regime": settings.regime}
     whole, keep = training.inputs.whole(outcome.model), settings.network.save_backbone
     pile = screened(training)
-    save_novelty(layout.model, None if pile is None else pile.novelty)
-    save_model(layout.model, whole, card, about, save_backbone=keep)
+    novelty = None if pile is None else pile.novelty
+    save_model(layout.model, whole, card, about, novelty=novelty, save_backbone=keep)
 
 
 def screened(training: Training) -> Pile | None:

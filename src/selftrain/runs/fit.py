@@ -308,7 +308,7 @@ def _logger(training: Training, loop: Loop, layout: RunLayout | None) -> RowLogg
 def _open(training: Training, loop: Loop, layout: RunLayout) -> None:
     """Write what is known before the first step; metrics are those of the checkpoint, whatever a kill left."""
     layout.write_settings(training.settings)
-    save_split(training.problem.split, training.problem.corpus, layout.split)
+    save_split(training.problem.split, training.problem.corpus, layout.split, within=layout.folder)
     layout.write_metrics(loop.rows)
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 
 from selftrain.errors import UserError
+from selftrain.files import refuse_links, sweep_parts
 from selftrain.runs.layout import RunLayout
 
 
@@ -64,6 +65,7 @@ def locked(run: RunLayout, resume: bool) -> Iterator[None]:
     if not resume:
         check_free(run)  # a second time: extracting features may have taken long
     make_folder(run.folder)
+    _refuse_links(run)
     lock = FileLock(run.lock)
     try:
         lock.acquire(timeout=0)
@@ -74,11 +76,21 @@ def locked(run: RunLayout, resume: bool) -> Iterator[None]:
     except (OSError, NotImplementedError):
         pass  # some network filesystems do not support locking
     try:
+        for folder in run.folders:
+            sweep_parts(folder)
         yield
     finally:
         with suppress(OSError):
             run.lock.unlink(missing_ok=True)
         lock.release()
+
+
+def _refuse_links(run: RunLayout) -> None:
+    """Raise a UserError if the folder contains a link, through which a run would write to other places."""
+    for folder in run.folders:
+        with suppress(FileNotFoundError, NotADirectoryError), os.scandir(folder) as entries:
+            for entry in entries:
+                refuse_links(Path(entry.path), run.folder)
 
 
 def resumable(folder: Path | None) -> Path:

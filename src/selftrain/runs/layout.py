@@ -21,7 +21,7 @@ from selftrain.config.resolve import dump_settings, read_config
 from selftrain.config.settings import Settings
 from selftrain.engine.metrics import as_json
 from selftrain.errors import UserError
-from selftrain.files import append_text, read_json, replacing, write_json, write_text
+from selftrain.files import append_text, is_part, read_bytes, read_json, replacing, write_json, write_text
 
 PerClass = list[float | None]
 Confusion = list[list[int]]
@@ -295,15 +295,15 @@ class RunLayout:
         return read_config(self.config)
 
     def write_settings(self, settings: Settings) -> None:
-        write_text(self.config, dump_settings(settings))
+        write_text(self.config, dump_settings(settings), within=self.folder)
 
     def read_metrics(self) -> Rows:
         """Return the evaluations, oldest first; none if the file does not exist."""
-        try:
-            text = self.metrics.read_text(encoding="utf-8")
-        except FileNotFoundError:
+        if not self.metrics.exists():
             return Rows([], cut_short=False)
-        except (OSError, ValueError) as error:
+        try:
+            text = read_bytes(self.metrics).decode("utf-8")
+        except UnicodeDecodeError as error:
             raise UserError(f"{self.metrics}: cannot be read ({error}).") from None
         rows: list[MetricsRow] = []
         lines = text.splitlines()
@@ -320,7 +320,7 @@ class RunLayout:
         return Rows(rows, cut_short=False)
 
     def write_metrics(self, rows: Iterable[Mapping[str, Any]]) -> None:
-        write_text(self.metrics, "".join(map(_line, rows)))
+        write_text(self.metrics, "".join(map(_line, rows)), within=self.folder)
 
     def append_metrics(self, row: Mapping[str, Any]) -> None:
         append_text(self.metrics, _line(row))
@@ -330,7 +330,7 @@ class RunLayout:
         return cast(Results, _read_object(self.results))
 
     def write_results(self, results: Mapping[str, Any]) -> None:
-        write_json(self.results, as_json(results))
+        write_json(self.results, as_json(results), within=self.folder)
 
     def read_split(self) -> SplitRecord:
         return cast(SplitRecord, _read_object(self.split))
@@ -339,7 +339,7 @@ class RunLayout:
         return cast(Reference, _read_object(self.reference)) or None
 
     def write_reference(self, reference: Reference) -> None:
-        write_json(self.reference, reference)
+        write_json(self.reference, reference, within=self.folder)
 
     def read_outputs(self) -> Arrays:
         """Return the arrays of ``outputs.npz`` by name; none in older runs."""
@@ -352,12 +352,18 @@ class RunLayout:
             raise UserError(f"{self.outputs}: cannot be read ({error}).") from None
 
     def write_outputs(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        with replacing(self.outputs) as temporary, temporary.open("wb") as file:
+        with replacing(self.outputs, within=self.folder) as temporary, temporary.open("wb") as file:
             np.savez_compressed(file, **cast(dict[str, Any], arrays))
 
     def contents(self) -> set[str]:
-        """Return the names of the files in the folder, apart from the lock."""
-        return {entry.name for entry in os.scandir(self.folder)} - {self.lock.name}
+        """Return the names of the files in the folder, apart from the lock and what a killed process was writing."""
+        names = {entry.name for entry in os.scandir(self.folder)}
+        return {name for name in names if not is_part(name)} - {self.lock.name}
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """The folders that a run writes to."""
+        return self.folder, self.checkpoints, self.folder / "model"
 
 
 @dataclass(frozen=True)

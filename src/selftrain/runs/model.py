@@ -7,28 +7,35 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import json
+import math
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
-import safetensors.torch
+import torch
 from torch import Tensor, nn
 
+from selftrain.checksums import FIELD, is_damaged, sealed
+from selftrain.config.options import Between
+from selftrain.config.schema import check
 from selftrain.config.settings import NetworkSettings
 from selftrain.errors import UserError
-from selftrain.files import cannot_write, read_json, replacing, write_json
+from selftrain.files import read_json, write_json
 from selftrain.methods import make_method
 from selftrain.methods.fitted import FittedMethod
 from selftrain.methods.junk import Novelty
 from selftrain.nn.backbones import Backbone, Preprocessing, build_backbone
 from selftrain.nn.layers import Classifier, Committee, Encoder, OnFeatures, UnitFeatures, mlp_head
 from selftrain.nn.network import Network, Task
+from selftrain.nn.tensor_file import Stored, check_finite, read_tensors, stored_tensors, write_tensors
 from selftrain.runs.layout import ModelLayout
 from selftrain.text import first_line
 from selftrain.version import __version__
 
 FORMAT = 1
 WITHOUT_NOVELTY = "If you delete it, the model predicts without novelty."
+LARGEST_NOVELTY = 1 << 28  # bytes
 BACKBONE = "encoder.backbone."  # prefix of a frozen backbone's weights
 OPTIONAL = ("neighbours", "reference", "integer_classes", "origin")  # fields that older models lack
 
@@ -39,16 +46,16 @@ class ModelCard:
 
     classes: tuple[str, ...]
     backbone: str
-    channels: int
+    channels: Annotated[int, Between(0, 64)]
     preprocessing: Preprocessing
     """mean, std, side in pixels and interpolation of the images that the network sees"""
-    bottleneck: int = 0
-    dropout: float = 0.5
-    head: str = "linear"
-    head_width: int = 1024
+    bottleneck: Annotated[int, Between(0, 65536)] = 0
+    dropout: Annotated[float, Between(0, 1)] = 0.5
+    head: Literal["linear", "mlp"] = "linear"
+    head_width: Annotated[int, Between(1, 65536)] = 1024
     frozen: bool = False
     """psi is trained on fixed features of the backbone"""
-    features: int = 0
+    features: Annotated[int, Between(0, 1048576)] = 0
     """number of features, if the input is the user's own features and there is no backbone"""
     unit_features: bool = True
     weights: str = ""
@@ -110,27 +117,40 @@ def make_encoder(card: ModelCard, backbone: Backbone) -> Encoder:
 
 
 def save_model(
-    folder: Path, model: nn.Module, card: ModelCard, about: dict[str, Any], *, save_backbone: bool = True
+    folder: Path,
+    model: nn.Module,
+    card: ModelCard,
+    about: dict[str, Any],
+    *,
+    novelty: Novelty | None = None,
+    save_backbone: bool = True,
 ) -> None:
-    """Write the weights, then the card, so that a folder with a card is complete. A frozen backbone may be left out."""
+    """Write the weights, then the card with their checksums, so that a folder with a card is complete.
+
+    ``novelty`` tells images of no class; without one, an older file is removed. A frozen backbone may be left out.
+    """
     left_out = () if save_backbone or not card.frozen else (BACKBONE,)
     state = {
         name: tensor.detach().cpu().contiguous()
         for name, tensor in model.state_dict().items()
         if not (left_out and name.startswith(left_out))
     }
-    files = ModelLayout(folder)
-    _write_tensors(files.weights, state)
-    write_json(files.card, {"format": FORMAT, "selftrain": __version__, **asdict(card), **about})
+    files, within = ModelLayout(folder), folder.parent
+    sums = {files.weights.name: write_tensors(files.weights, state, within=within)}
+    if (found := save_novelty(folder, novelty)) is not None:
+        sums[files.novelty.name] = found
+    record = {"format": FORMAT, "selftrain": __version__, **asdict(card), **about, "checksums": sums}
+    write_json(files.card, sealed(json.loads(json.dumps(record))), within=within)
 
 
-def save_novelty(folder: Path, novelty: Novelty | None) -> None:
-    """Write the novelty of images beside the model, before its card is written; without one, remove an older file."""
+def save_novelty(folder: Path, novelty: Novelty | None) -> str | None:
+    """Write the novelty of images beside the model and return its checksum; without one, remove an older file."""
     path = ModelLayout(folder).novelty
     if novelty is None:
         path.unlink(missing_ok=True)
-    else:
-        _write_tensors(path, {name: value.detach().cpu().contiguous() for name, value in novelty.state_dict().items()})
+        return None
+    arrays = {name: value.detach().cpu().contiguous() for name, value in novelty.state_dict().items()}
+    return write_tensors(path, arrays, within=folder.parent)
 
 
 def load_novelty(folder: Path, *, classes: int | None = None, dim: int | None = None) -> Novelty | None:
@@ -138,13 +158,18 @@ def load_novelty(folder: Path, *, classes: int | None = None, dim: int | None = 
 
     ``classes`` and ``dim`` (the length of a feature vector) are checked if they are given.
     """
-    path = ModelLayout(folder).novelty
+    files = ModelLayout(folder)
+    path = files.novelty
     if not path.exists():
         return None
     try:
-        novelty = Novelty(**safetensors.torch.load_file(path))
-    except (TypeError, OSError, safetensors.SafetensorError) as error:
-        raise UserError(f"{path}: cannot be read ({first_line(error)}). {WITHOUT_NOVELTY}") from None
+        known = _checksums(_read_card(files)) if files.card.exists() else {}
+        stored = read_tensors(path, checksum=known.get(path.name), most=LARGEST_NOVELTY)
+        check_finite(stored, path)
+        novelty = Novelty(**stored)
+    except (TypeError, UserError) as error:
+        why = str(error) if isinstance(error, UserError) else f"{path}: cannot be read ({first_line(error)})."
+        raise UserError(f"{why} {WITHOUT_NOVELTY}") from None
     K, d = novelty.prototypes.shape if novelty.prototypes.ndim == 2 else (-1, -1)
     single = (novelty.threshold, novelty.scale, novelty.quartile)
     if novelty.centre.shape != (d,) or any(value.shape != () for value in single):
@@ -157,20 +182,14 @@ def load_novelty(folder: Path, *, classes: int | None = None, dim: int | None = 
     return novelty.eval()
 
 
-def _write_tensors(path: Path, tensors: dict[str, Tensor]) -> None:
-    with replacing(path) as temporary:
-        try:
-            safetensors.torch.save_file(tensors, temporary)
-        except safetensors.SafetensorError as error:
-            raise cannot_write(path, error) from None
-
-
 def load_model(folder: Path) -> tuple[nn.Module, ModelCard]:
-    """Return the model of a run's ``model`` folder, in evaluation mode on the CPU, and its card."""
+    """Return the model of a run's ``model`` folder, in evaluation mode on the CPU, and its card.
+
+    The folder may come from anybody. Shapes are compared before memory is taken for them, checksums before numbers are
+    used, and the weights of a frozen backbone are hashed: features are stored under the hash of what computed them.
+    """
     files = ModelLayout(folder)
-    if not files.card.exists():
-        raise UserError(f"{folder}: no trained model here ({files.card.name} is missing). Is the run finished?")
-    values = read_json(files.card)
+    values = _read_card(files)
     try:
         card = ModelCard(
             **{
@@ -179,12 +198,68 @@ def load_model(folder: Path) -> tuple[nn.Module, ModelCard]:
                 "preprocessing": preprocessing_from(values["preprocessing"]),
             }
         )
-        state = safetensors.torch.load_file(files.weights)
+        if {len(card.preprocessing.mean), len(card.preprocessing.std)} - {1, card.channels}:
+            raise ValueError("mean and std need one number per channel")
+        _compare_shapes(card, stored_tensors(files.weights), files.weights)
+        state = read_tensors(files.weights, checksum=_checksums(values).get(files.weights.name))
+        check_finite(state, files.weights)
         model = _empty_model(card, state)
         model.load_state_dict(state)
-    except (KeyError, TypeError, RuntimeError, OSError, safetensors.SafetensorError) as error:
+    except (KeyError, TypeError, RuntimeError, AssertionError, ValueError, OSError) as error:
         raise UserError(f"{folder}: not a model that this version can read ({first_line(error)}).") from None
+    if isinstance(model, OnFeatures):
+        card = replace(card, weights=_backbone_hash(model, card, folder))
     return model.eval(), card
+
+
+def _read_card(files: ModelLayout) -> dict[str, Any]:
+    """Return the content of ``model.json``, if it is a card and not damaged."""
+    if not files.card.exists():
+        raise UserError(f"{files.folder}: no trained model here ({files.card.name} is missing). Is the run finished?")
+    values: dict[str, Any] = check(read_json(files.card), ModelCard, str(files.card))
+    if is_damaged(values):
+        raise UserError(
+            f"{files.card}: differs from its checksum: it is damaged, or was edited. If you edited it, remove the line "
+            f"{FIELD!r}."
+        )
+    return values
+
+
+def _checksums(values: dict[str, Any]) -> dict[str, str]:
+    """Return the checksums of the other files of a model; models of older versions have none."""
+    found: dict[str, str] = check(values.get("checksums", {}), dict[str, str], "model.json, checksums")
+    return found
+
+
+def _compare_shapes(card: ModelCard, stored: dict[str, Stored], path: Path) -> None:
+    """Raise a UserError if a file holds other tensors than the card describes, before memory is taken for either."""
+    with torch.device("meta"):
+        described = _empty_model(card, stored).state_dict()
+    expected = {name: tuple(value.shape) for name, value in described.items()}
+    if not any(name.startswith(BACKBONE) for name in stored):
+        expected = {name: shape for name, shape in expected.items() if not name.startswith(BACKBONE)}
+    for name in expected.keys() | stored.keys():
+        if name not in stored or name not in expected:
+            raise UserError(f"{path}: does not belong to its model.json: {name} is {_where(name in stored)}.")
+        if math.prod(expected[name]) and stored[name].shape != expected[name]:  # fitted methods restore their shapes
+            raise UserError(
+                f"{path}: does not belong to its model.json: {name} has the shape {stored[name].shape}, not "
+                f"{expected[name]}."
+            )
+
+
+def _where(stored: bool) -> str:
+    return "in the file but not in the model" if stored else "missing"
+
+
+def _backbone_hash(model: OnFeatures, card: ModelCard, folder: Path) -> str:
+    found = weights_hash(model.encoder.backbone)
+    if card.weights and card.weights != found:
+        raise UserError(
+            f"{folder}: its backbone has other weights than the one that it was trained on ({found[:12]} instead of "
+            f"{card.weights[:12]}): the files are damaged, or were changed."
+        )
+    return found
 
 
 def preprocessing_from(values: dict[str, Any]) -> Preprocessing:
@@ -199,20 +274,21 @@ def preprocessing_from(values: dict[str, Any]) -> Preprocessing:
     )
 
 
-def _empty_model(card: ModelCard, state: dict[str, Tensor]) -> nn.Module:
+def _empty_model(card: ModelCard, state: dict[str, Tensor] | dict[str, Stored]) -> nn.Module:
     """Return the model that a saved state belongs to. If a frozen backbone was left out of the state, add it."""
+    in_memory = torch.get_default_device().type != "meta"
     if card.features:
         return _empty_predictor(card, UnitFeatures(card.features, card.unit_features), (card.features,))
     kept = not card.frozen or any(name.startswith(BACKBONE) for name in state)
-    how = "none" if kept else "pretrained"
+    how = "pretrained" if in_memory and not kept else "none"
     side, channels = card.preprocessing.size, card.channels
     backbone = build_backbone(card.backbone, weights=how, size=side, channels=channels)
     if not card.frozen:
         return _empty_predictor(card, backbone, (channels, side, side))
-    if not kept:
+    if in_memory and not kept:
         if weights_hash(backbone) != card.weights:
             raise UserError(f"backbone {card.backbone}: these are not the weights that this model was trained on.")
-        state |= {f"{BACKBONE}{name}": value for name, value in backbone.state_dict().items()}
+        state.update({f"{BACKBONE}{name}": value for name, value in backbone.state_dict().items()})
     unit = UnitFeatures(backbone.dim, card.unit_features)
     predictor = _empty_predictor(card, unit, (backbone.dim,))
     return OnFeatures(make_encoder(card, backbone), predictor, card.preprocessing.zoom)

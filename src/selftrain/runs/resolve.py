@@ -18,6 +18,7 @@ from selftrain.data.source import Source
 from selftrain.errors import UserError
 from selftrain.methods import Method, make_method, method_info, spell_method
 from selftrain.runs.layout import RunLayout
+from selftrain.runs.places import known_cache
 
 
 def resolve(given: Mapping[str, Any], method: Method | None = None) -> tuple[Settings, Method]:
@@ -79,6 +80,7 @@ def resumed(run: RunLayout, given: Mapping[str, Any], method: Method | None) -> 
     Raises a UserError if those given now contradict those it was started with.
     """
     saved = {**run.read_settings(), "train.devices": None}  # a run resumes on as many devices as there are now
+    saved["data.cache"] = known_cache(saved.get("data.cache"))
     asked, _ = resolve({**saved, **given}, method)
     before, now = (flatten(asdict(settings)) for settings in (make_settings(saved["regime"], saved), asked))
     for name in before:

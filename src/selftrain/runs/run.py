@@ -10,11 +10,15 @@ from pathlib import Path
 from typing import Any
 
 from selftrain.console import Reporter
+<<<<<<< HEAD
 from selftrain.data.cache_folder import can_be_kept
+=======
+>>>>>>> e228f0c (Checkpoints as safetensors and JSON with checksums; models are hashed, compared and checked before they are used; no writing through links)
 from selftrain.data.source import Source
 from selftrain.errors import UserError
 from selftrain.files import read_json, read_yaml
 from selftrain.runs.layout import ModelLayout, RunLayout
+from selftrain.runs.places import known_cache
 from selftrain.runs.predict import Predictions, Predictor, load_predictor
 from selftrain.text import listed, plural
 
@@ -58,9 +62,8 @@ class Run:
 
     @cached_property
     def predictor(self) -> Predictor:
-        config = self.config if self.layout.exists else {}
-        cache = config.get("data", {}).get("cache")  # a place that another machine may not have
-        return load_predictor(self.model, self.reporter, cache=cache if cache and can_be_kept(Path(cache)) else None)
+        cache = self.layout.read_settings().get("data.cache") if self.layout.exists else None
+        return load_predictor(self.model, self.reporter, cache=known_cache(cache))
 
     def predict(self, images: Any, *, strict: bool = False) -> Predictions:
         """Return the class and the probabilities of new images: a folder, a file, or a NumPy array."""

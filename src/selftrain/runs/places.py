@@ -1,0 +1,25 @@
+"""Places that a run folder names, where the folder may come from somebody else.
+
+Knows nothing of what is stored there.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from selftrain.data.features.store import can_be_kept, list_caches
+from selftrain.errors import UserError
+
+
+def known_cache(named: object) -> str | None:
+    """Return the cache folder that a run names if it is a cache already; otherwise None, which is the user's own.
+
+    A stranger's run could otherwise create files anywhere.
+    """
+    if not isinstance(named, str) or not named:
+        return None
+    place = Path(named).expanduser()
+    try:
+        return str(place) if list_caches(place / "features") and can_be_kept(place) else None
+    except (UserError, OSError, RuntimeError, ValueError):
+        return None
