@@ -219,6 +219,21 @@ def parse_json(text: str | bytes, what: str) -> Any:
         raise UserError(f"{what} (nested too deeply).") from None
 
 
+def _check_plain(value: Any) -> None:
+    """Raise a ValueError if a value is anything but text, numbers, true, false, null, lists and records of them."""
+    if isinstance(value, dict):
+        for key, item in value.items():
+            _check_plain(key)
+            _check_plain(item)
+    elif isinstance(value, list):
+        for item in value:
+            _check_plain(item)
+    elif value is not None and not isinstance(value, (str, bool, int, float)):
+        raise ValueError(f"it has a {type(value).__name__}, not text or a number")
+    elif isinstance(value, int) and abs(value) >= 1 << 64:
+        raise ValueError("it has a number that is too large")
+
+
 def read_yaml(path: Path, what: str) -> Any:
     """Return the content of a YAML file; errors begin with ``what``, the argument that names the file.
 
@@ -245,6 +260,8 @@ def read_yaml(path: Path, what: str) -> Any:
     except UserError as error:
         raise UserError(f"{what} {error}") from None
     try:
-        return yaml.load(content.decode("utf-8"), Loader)
+        found = yaml.load(content.decode("utf-8"), Loader)
+        _check_plain(found)
+        return found
     except (yaml.YAMLError, ValueError, TypeError, RecursionError, LookupError, AttributeError) as error:
         raise UserError(f"{what} {path}: not a YAML file ({' '.join(str(error).split())}).") from None

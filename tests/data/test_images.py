@@ -240,7 +240,7 @@ def test_unreadable_files_say_why(tmp_path: Path) -> None:
         read_image(tmp_path / "cut.jpg")
     with pytest.raises(UnreadableImage, match="no such file"):
         read_image(tmp_path / "missing.png")
-    with pytest.raises(UnreadableImage, match="is a directory"):
+    with pytest.raises(UnreadableImage, match="it is a folder"):
         read_image(tmp_path)
 
 

@@ -96,6 +96,8 @@ class DataSettings:
     """before training, decode every image once (full) or read its header only"""
     strict: Annotated[bool, NEUTRAL] = False
     """stop at an image that cannot be decoded instead of leaving it out"""
+    max_pixels: Annotated[int, Between(1, 10**12), NEUTRAL] = 50_000_000
+    """images with more pixels are left out like unreadable ones; JPEGs count at the size at which they are decoded"""
     workers: Annotated[int | None, Between(0, 1024), NEUTRAL] = None
     """processes that prepare batches; unset: none for images or features in memory, else up to 4"""
     cache: Annotated[str | None, NEUTRAL] = None

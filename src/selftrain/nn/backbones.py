@@ -32,7 +32,7 @@ class Preprocessing:
     mean: tuple[float, ...]
     """one value per channel"""
     std: tuple[Annotated[float, Above(0)], ...]
-    size: Annotated[int, Between(0, 2048)]
+    size: Annotated[int, Between(0, 4096)]
     """side in pixels at which the weights were trained; with random weights, the requested or intended side"""
     interpolation: str
     """bilinear, bicubic or nearest"""

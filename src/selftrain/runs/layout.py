@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import os
-import zipfile
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from selftrain.config.resolve import dump_settings, read_config
+from selftrain.config.schema import check
 from selftrain.config.settings import Settings
+from selftrain.data.features.npy import read_arrays
 from selftrain.engine.metrics import as_json
 from selftrain.errors import UserError
 from selftrain.files import append_text, is_part, read_bytes, read_json, replacing, write_json, write_text
@@ -26,6 +27,7 @@ from selftrain.files import append_text, is_part, read_bytes, read_json, replaci
 PerClass = list[float | None]
 Confusion = list[list[int]]
 Arrays = dict[str, NDArray[Any]]
+LARGEST_OUTPUTS = 1 << 28  # bytes of the arrays of ``outputs.npz``
 
 
 class Measures(TypedDict, total=False):
@@ -37,7 +39,7 @@ class Measures(TypedDict, total=False):
     worst10: float | None
     worst20: float | None
     worst20_percent: float | None
-    imbalance_ratio: float | str | None
+    imbalance_ratio: float | Literal["inf"] | None
     """``"inf"`` if a class is never predicted"""
     pseudo_label_quantity: float | None
     pseudo_label_quality: float | None
@@ -310,13 +312,13 @@ class RunLayout:
         for number, line in enumerate(lines, 1):
             try:
                 row = json.loads(line)
-                if not isinstance(row, dict) or not isinstance(row.get("step"), int):
+                if not isinstance(row, dict) or "step" not in row:
                     raise ValueError("expected an object with a 'step'")
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 if number == len(lines) and not text.endswith("\n"):
                     return Rows(rows, cut_short=True)
                 raise UserError(f"{self.metrics}, line {number}: not a row of metrics ({error}).") from None
-            rows.append(cast(MetricsRow, row))
+            rows.append(check(row, MetricsRow, f"{self.metrics}, line {number}"))
         return Rows(rows, cut_short=False)
 
     def write_metrics(self, rows: Iterable[Mapping[str, Any]]) -> None:
@@ -327,29 +329,23 @@ class RunLayout:
 
     def read_results(self) -> Results:
         """Return ``results.json``; an empty record if the run is not finished."""
-        return cast(Results, _read_object(self.results))
+        return cast(Results, _read_object(self.results, Results))
 
     def write_results(self, results: Mapping[str, Any]) -> None:
         write_json(self.results, as_json(results), within=self.folder)
 
     def read_split(self) -> SplitRecord:
-        return cast(SplitRecord, _read_object(self.split))
+        return cast(SplitRecord, _read_object(self.split, SplitRecord))
 
     def read_reference(self) -> Reference | None:
-        return cast(Reference, _read_object(self.reference)) or None
+        return cast(Reference, _read_object(self.reference, Reference)) or None
 
     def write_reference(self, reference: Reference) -> None:
         write_json(self.reference, reference, within=self.folder)
 
     def read_outputs(self) -> Arrays:
         """Return the arrays of ``outputs.npz`` by name; none in older runs."""
-        if not self.outputs.exists():
-            return {}
-        try:
-            with self.outputs.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
-                return {name: file[name] for name in file.files}
-        except (OSError, ValueError, EOFError, zipfile.BadZipFile) as error:
-            raise UserError(f"{self.outputs}: cannot be read ({error}).") from None
+        return read_arrays(self.outputs, most=LARGEST_OUTPUTS) if self.outputs.exists() else {}
 
     def write_outputs(self, arrays: Mapping[str, NDArray[Any]]) -> None:
         with replacing(self.outputs, within=self.folder) as temporary, temporary.open("wb") as file:
@@ -391,10 +387,6 @@ def _line(row: Mapping[str, Any]) -> str:
     return json.dumps(as_json(dict(row)), allow_nan=False) + "\n"
 
 
-def _read_object(path: Path) -> dict[str, Any]:
-    if not path.exists():
-        return {}
-    found = read_json(path)
-    if not isinstance(found, dict):
-        raise UserError(f"{path}: expected a JSON object, found a {type(found).__name__}.")
+def _read_object(path: Path, kind: Any) -> dict[str, Any]:
+    found: dict[str, Any] = check(read_json(path), kind, str(path)) if path.exists() else {}
     return found

@@ -10,10 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from selftrain.console import Reporter
-<<<<<<< HEAD
-from selftrain.data.cache_folder import can_be_kept
-=======
->>>>>>> e228f0c (Checkpoints as safetensors and JSON with checksums; models are hashed, compared and checked before they are used; no writing through links)
 from selftrain.data.source import Source
 from selftrain.errors import UserError
 from selftrain.files import read_json, read_yaml

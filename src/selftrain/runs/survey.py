@@ -24,6 +24,7 @@ from selftrain.data.views.stream import batches
 from selftrain.engine.loop import Loop
 from selftrain.engine.optim import make_optimizers
 from selftrain.errors import UserError, nearest
+from selftrain.files import read_bytes
 from selftrain.methods import Diffusion, Method, Supervised
 from selftrain.methods.fitted import FittedPredictor, principal_directions, project
 from selftrain.methods.functional import probabilities
@@ -112,14 +113,18 @@ def _given_prior(text: str, classes: Sequence[str]) -> Tensor | None:
             f"data.prior={text}: expected auto, labels, uniform, or a CSV file with the columns class,share."
         )
     shares = dict.fromkeys(classes, 0.0)
-    with path.open(newline="", encoding="utf-8-sig") as file:
-        for number, row in enumerate(csv.DictReader(file), 2):
-            name, share = row.get("class"), row.get("share")
-            if name not in shares:
-                raise UserError(
-                    f"data.prior={text}, row {number}: there is no class {name!r}.{nearest(str(name), classes)}"
-                )
-            shares[name] = _share(str(share), f"data.prior={text}, row {number}")
+    try:
+        lines = read_bytes(path).decode("utf-8-sig").splitlines(keepends=True)
+        rows = list(csv.DictReader(lines))
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise UserError(f"data.prior={text}: not a CSV file ({error}).") from None
+    for number, row in enumerate(rows, 2):
+        name, share = row.get("class"), row.get("share")
+        if name not in shares:
+            raise UserError(
+                f"data.prior={text}, row {number}: there is no class {name!r}.{nearest(str(name), classes)}"
+            )
+        shares[name] = _share(str(share), f"data.prior={text}, row {number}")
     values = torch.tensor([shares[name] for name in classes])
     if not values.sum() > 0:
         raise UserError(f"data.prior={text}: the shares of all classes are 0.")

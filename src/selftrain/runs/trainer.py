@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from selftrain.console import Reporter
+from selftrain.data.images.pixel_budget import pixel_limit
 from selftrain.data.split import fold_splits
 from selftrain.engine.distributed import failing_together, started
 from selftrain.engine.runtime import make_fabric
@@ -99,7 +100,8 @@ def _train(arguments: Arguments, folder: Path | None, resume: bool, reporter: Re
     if not given.get("data.path"):
         raise UserError("`data` is missing: give a folder of images, or the name of a dataset such as 'digits'.")
     settings, method = resolve(given, arguments.method)
-    with restored_afterwards(threads=settings.train.threads):
+    limit = settings.data.max_pixels if "data.max_pixels" in given else None  # else the environment's
+    with restored_afterwards(threads=settings.train.threads), pixel_limit(limit):
         fabric = make_fabric(settings.train, unused=len(method.turns) > 1)
         one_rank_downloads = source_of(settings).kind == "dataset"
         with fabric.rank_zero_first(local=True) if one_rank_downloads else nullcontext():

@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from selftrain.errors import UserError
+from selftrain.regular_files import open_regular
 from selftrain.text import first_line
 
 LARGEST_COMPRESSED = 1 << 30
@@ -34,13 +35,24 @@ def map_npy(path: Path) -> NDArray[Any]:
         raise UserError(f"{path}: cannot be read ({error.strerror or error}).") from None
 
 
+def read_arrays(path: Path, *, most: int, arrays: int = 64) -> dict[str, NDArray[Any]]:
+    """Return all arrays of a ``.npz`` file in memory, if there are few and they take at most ``most`` bytes."""
+    file = NpzFile(path)
+    if len(file.names) > arrays or file.bytes > most:
+        raise UserError(
+            f"{path}: too large ({len(file.names)} arrays, {file.bytes / 1e6:,.0f} MB unpacked; {arrays} arrays and "
+            f"{most / 1e6:,.0f} MB at most)."
+        )
+    return {name: np.array(file[name]) for name in file.names}
+
+
 class NpzFile:
     """The arrays of a ``.npz`` file by name. Those that are not compressed are memory-mapped."""
 
     def __init__(self, path: Path):
         self.path = path
         try:
-            with zipfile.ZipFile(path) as file:
+            with open_regular(path) as opened, zipfile.ZipFile(opened) as file:
                 self._members = {info.filename.removesuffix(".npy"): info for info in file.infolist()}
         except OSError as error:
             raise UserError(f"{path}: cannot be read ({error.strerror or error}).") from None
@@ -50,6 +62,11 @@ class NpzFile:
     @property
     def names(self) -> list[str]:
         return list(self._members)
+
+    @property
+    def bytes(self) -> int:
+        """The size of all arrays once they are unpacked, as the file states it."""
+        return sum(info.file_size for info in self._members.values())
 
     def first_of(self, names: Iterable[str]) -> str | None:
         """Return the first of these names that an array has."""
@@ -67,7 +84,7 @@ class NpzFile:
                     f"{what}: is compressed, and too large for that ({info.file_size / 1e9:.1f} GB unpacked). Save it "
                     f"with numpy.savez, not numpy.savez_compressed: it then stays on disk."
                 )
-            with zipfile.ZipFile(self.path) as file, file.open(info) as stream:
+            with open_regular(self.path) as opened, zipfile.ZipFile(opened) as file, file.open(info) as stream:
                 return _unpacked(stream, info.file_size, what)
         except OSError as error:
             raise UserError(f"{what}: cannot be read ({error.strerror or error}).") from None
@@ -76,7 +93,7 @@ class NpzFile:
 
     def _start(self, info: zipfile.ZipInfo) -> int:
         """Return where the content of a member begins in the file."""
-        with self.path.open("rb") as file:
+        with open_regular(self.path) as file:
             file.seek(info.header_offset)
             header = file.read(MEMBER_HEADER)
         if len(header) != MEMBER_HEADER or header[:4] != b"PK\x03\x04":
@@ -87,7 +104,7 @@ class NpzFile:
 
 def _mapped(path: Path, start: int, size: int, what: str) -> NDArray[Any]:
     """Return the array that takes ``size`` bytes of a file, from ``start``."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         there = file.seek(0, io.SEEK_END) - start
         file.seek(start)
         shape, fortran, dtype = _header(file, what)

@@ -11,15 +11,20 @@ import logging
 import os
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError, features
 
+from selftrain.data.images.pixel_budget import VERY_LARGE, TooManyPixelsError, check_pixels, decoding
 from selftrain.errors import UserError
+from selftrain.regular_files import open_regular
+from selftrain.text import first_line
 
+STRIP = 1 << 21
+"""pixels that are converted at a time"""
 HAS_AVIF = "avif" in features.modules and bool(features.check("avif"))
 
 # Listed explicitly, so that a file with a harmless suffix cannot reach a decoder that starts other programs (EPS does).
@@ -103,7 +108,7 @@ def read_image(
         ``"RGB"`` or ``"L"`` (grey).
     min_side
         The shorter side that is needed. A JPEG at least twice as large is decoded at 1/2, 1/4 or 1/8 of its size,
-        never below ``min_side``.
+        never below ``min_side``. A very large image in another format is reduced in the same way once it is decoded.
     name
         The name of the image in errors; the path of the file by default.
 
@@ -117,8 +122,20 @@ def read_image(
     with opened(source, name) as image:
         if min_side is not None:
             image.draft(None, (min_side, min_side))
-        image.load()
-        return as_pixels(image, mode)
+        with decoding(image):
+            image.load()
+            result = as_pixels(image, mode)
+            image.close()  # large memory is free before another thread begins
+            result = _reduced(result, min_side)
+        return result
+
+
+def _reduced(image: Image.Image, min_side: int | None) -> Image.Image:
+    """Return a very large image at 1/2, 1/4 or 1/8 of its size, so that none is held longer than it takes to decode."""
+    if min_side is None or image.width * image.height <= VERY_LARGE:
+        return image
+    factor = next((k for k in (8, 4, 2) if min(image.size) // k >= min_side), 1)
+    return image.reduce(factor) if factor > 1 else image
 
 
 def as_pixels(image: Image.Image, mode: str) -> Image.Image:
@@ -140,12 +157,17 @@ def as_pixels(image: Image.Image, mode: str) -> Image.Image:
 @contextlib.contextmanager
 def opened(source: str | os.PathLike[str] | bytes, name: str | None = None) -> Iterator[Image.Image]:
     """Open an image; any failure inside the block is raised as ``UnreadableImage``."""
-    file = io.BytesIO(source) if isinstance(source, bytes) else source
     try:
-        with _without_warnings, Image.open(file, formats=_FORMATS) as image:
+        with (
+            io.BytesIO(source) if isinstance(source, bytes) else open_regular(source) as file,
+            _without_warnings,
+            Image.open(file, formats=_FORMATS) as image,
+        ):
+            if image.format != "JPEG":  # which can be decoded at a fraction of its size
+                check_pixels(image)
             yield image
-    except MemoryError:
-        raise  # a problem of the machine, not of the file
+    except (MemoryError, UserError):
+        raise  # a problem of the machine or of a setting, not of the file
     except Exception as error:  # broken files raise OSError, SyntaxError, ValueError, struct.error, EOFError, ...
         called = name or ("(bytes)" if isinstance(source, bytes) else source)
         raise UnreadableImage(called, _reason(source, error)) from error
@@ -157,8 +179,8 @@ def _reason(source: str | os.PathLike[str] | bytes, error: Exception) -> str:
             if (len(source) if isinstance(source, bytes) else os.path.getsize(source)) == 0:
                 return "it is empty (0 bytes)"
         return "it is not an image in a supported format"
-    if isinstance(error, Image.DecompressionBombError):
-        return f"it has too many pixels (a decompression bomb?): {error}"
+    if isinstance(error, (TooManyPixelsError, Image.DecompressionBombError)):
+        return f"it has too many pixels ({first_line(error)})"
     if isinstance(error, OSError) and error.errno is not None:
         return (error.strerror or str(error)).lower()
     text = " ".join(str(error).split()) or type(error).__name__
@@ -178,30 +200,54 @@ def _eight_bits(image: Image.Image) -> Image.Image:
     """Return wide pixels (16 bits, 32 bits, float) as 8-bit grey, blend transparency onto white, else the image."""
     if image.mode.startswith("I") or image.mode == "F":
         values = np.asarray(image)
-        grey = _scaled(values, image.mode, known_range=image.format in ("PNG", "PPM"))
         transparent = image.info.get("transparency")
-        if isinstance(transparent, int):
-            grey = np.where(values == transparent, np.uint8(255), grey)
+        scale = _scaling(values, image.mode, known_range=image.format in ("PNG", "PPM"))
+        grey = np.empty(values.shape, np.uint8)
+        for rows in _strips(image):
+            grey[rows] = scale(values[rows])
+            if isinstance(transparent, int):
+                grey[rows][values[rows] == transparent] = 255
         return Image.fromarray(grey)
     if image.mode in ("RGBA", "LA", "PA", "RGBa", "La") or "transparency" in image.info:
-        layer = image.convert("LA").convert("RGBA") if image.mode == "La" else image.convert("RGBA")
-        white = Image.new("RGBA", image.size, (255, 255, 255, 255))
-        return Image.alpha_composite(white, layer).convert("RGB")
+        result = Image.new("RGB", image.size)
+        for rows in _strips(image):
+            part = image.crop((0, rows.start, image.width, rows.stop))
+            layer = part.convert("LA").convert("RGBA") if image.mode == "La" else part.convert("RGBA")
+            white = Image.new("RGBA", part.size, (255, 255, 255, 255))
+            result.paste(Image.alpha_composite(white, layer).convert("RGB"), (0, rows.start))
+        return result
     return image
 
 
-def _scaled(values: NDArray[Any], mode: str, known_range: bool) -> NDArray[np.uint8]:
-    """Scale grey values of any width to 8 bits, by the range of the format if it defines one, else by the values'."""
+def _strips(image: Image.Image) -> Iterator[slice]:
+    """Yield rows of an image, few enough that intermediate results of a large image take little memory."""
+    height = max(1, STRIP // max(1, image.width))
+    for top in range(0, image.height, height):
+        yield slice(top, min(top + height, image.height))
+
+
+def _scaling(values: NDArray[Any], mode: str, known_range: bool) -> Callable[[NDArray[Any]], NDArray[np.uint8]]:
+    """Return a function that scales grey values to 8 bits, by the range of the format if it has one, else theirs."""
     if mode.startswith("I;16") or (mode == "I" and known_range):
-        return (values >> 8).astype(np.uint8)
-    if mode == "F":
-        values = np.nan_to_num(values.astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0)
-    low, high = float(values.min()), float(values.max())
+        return lambda part: (part >> 8).astype(np.uint8)
+    low, high = _range(values, mode)
     if mode == "F" and low >= 0 and high <= 1:
-        return np.asarray(np.rint(values * 255), np.uint8)
+        return lambda part: np.asarray(np.rint(_finite(part, mode) * 255), np.uint8)
     if low >= 0 and high <= 255:
-        return np.asarray(np.rint(values), np.uint8)
+        return lambda part: np.asarray(np.rint(_finite(part, mode)), np.uint8)
     if mode == "I" and low >= 0 and high <= 65535:
-        return (values >> 8).astype(np.uint8)
+        return lambda part: (part >> 8).astype(np.uint8)
     # Elevations, counts, ...: no range is known, so the image's own range is used.
-    return np.rint((values.astype(np.float64) - low) * (255 / max(high - low, 1e-12))).astype(np.uint8)
+    factor = 255 / max(high - low, 1e-12)
+    return lambda part: np.rint((_finite(part, mode).astype(np.float64) - low) * factor).astype(np.uint8)
+
+
+def _range(values: NDArray[Any], mode: str) -> tuple[float, float]:
+    parts = [_finite(part, mode) for part in np.array_split(values, max(1, values.size // STRIP))]
+    return min(float(part.min()) for part in parts if part.size), max(float(part.max()) for part in parts if part.size)
+
+
+def _finite(values: NDArray[Any], mode: str) -> NDArray[Any]:
+    if mode != "F":
+        return values
+    return np.nan_to_num(values.astype(np.float64), nan=0.0, posinf=0.0, neginf=0.0)

@@ -18,6 +18,9 @@ IMAGE_SUFFIXES: tuple[str, ...] = (
 )
 """Suffixes of supported image files, in lower case."""
 
+MOST_VISITS = 4
+"""how often a folder is listed, counting the links to it: folders that link to each other have endlessly many paths"""
+
 UNSUPPORTED_SUFFIXES: tuple[str, ...] = (
     *(".heic", ".heif", ".jxl", ".jp2", ".svg", ".psd", ".raw", ".dng", ".cr2", ".cr3", ".nef", ".arw", ".orf", ".rw2"),
     *(() if HAS_AVIF else (".avif",)),
@@ -57,28 +60,34 @@ def find_images(root: str | os.PathLike[str], notes: SearchNotes | None = None) 
     """Return every image under ``root``, at any depth, as sorted POSIX paths relative to it.
 
     Files are selected by suffix, in upper or lower case. Hidden files and folders are left out. Links to folders are
-    followed, but not in circles. A dangling link with an image suffix is listed, so that reading it reports it as
-    broken. ``notes`` is filled in.
+    followed, but not in circles, and no folder is visited more than a few times. A dangling link with an image suffix
+    is listed, so that reading it reports it as broken. ``notes`` is filled in.
     """
     top = os.fspath(root)
     notes = SearchNotes() if notes is None else notes
     found: list[str] = []
+    visits: Counter[tuple[int, int]] = Counter()
     pending: list[tuple[str, tuple[tuple[int, int], ...], bool]] = [("", (), False)]
-    while pending:
-        prefix, parents, linked = pending.pop()
+    links: list[tuple[str, tuple[tuple[int, int], ...], bool]] = []
+    while pending or links:
+        if not pending:  # after all folders that are not reached through links, in an order that is always the same
+            links.sort(reverse=True)
+        prefix, parents, linked = (pending or links).pop()
         folder = os.path.join(top, prefix)
         try:
             status = os.stat(folder)
             identity = (status.st_dev, status.st_ino)
-            if identity in parents:
-                continue  # a link back to one of this folder's parents
+            if identity in parents or (linked and visits[identity] >= MOST_VISITS):
+                continue  # a link back to one of this folder's parents, or one of very many links
+            visits[identity] += 1
             with os.scandir(folder) as entries:
                 for entry in entries:
                     if is_hidden(entry.name):
                         continue
                     if _is_folder(entry):
-                        behind = linked or entry.is_symlink()
-                        pending.append((f"{prefix}{entry.name}/", (*parents, identity), behind))
+                        link = entry.is_symlink()
+                        place = (f"{prefix}{entry.name}/", (*parents, identity), linked or link)
+                        (links if link else pending).append(place)
                         continue
                     name = entry.name.lower()
                     if name.endswith(IMAGE_SUFFIXES) and (entry.is_symlink() or entry.is_file()):

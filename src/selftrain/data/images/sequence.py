@@ -16,7 +16,9 @@ from PIL import Image
 
 from selftrain.data.images.content import Digests, digest, digests, file_mark, unknown
 from selftrain.data.images.decode import opened, read_image
+from selftrain.data.images.pixel_budget import decoding
 from selftrain.errors import UserError
+from selftrain.regular_files import open_regular
 
 SAMPLE = 4096  # bytes at the start, in the middle and at the end of a file that its stamp includes
 
@@ -103,7 +105,8 @@ class EncodedImages(Images):
             if full:
                 # At 1/8 scale a JPEG is still read to its last byte, but most of the arithmetic is left out.
                 image.draft(None, (1, 1))
-                image.load()
+                with decoding(image):
+                    image.load()
 
 
 class FileImages(EncodedImages):
@@ -204,7 +207,7 @@ def fingerprint(images: Images, times: bool = True) -> str:
 def file_stamp(path: str, times: bool = True) -> bytes:
     """Return bytes that change when a file is edited or replaced: a hash of its size, its time and some content."""
     try:
-        with open(path, "rb", buffering=0) as file:
+        with open_regular(path) as file:
             found = os.fstat(file.fileno())
             digest = hashlib.sha256(f"\0{found.st_size}\0{found.st_mtime_ns if times else ''}\0".encode())
             for place in (0, found.st_size // 2, max(0, found.st_size - SAMPLE)):

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import difflib
+import io
 import os
 import posixpath
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -24,6 +25,7 @@ from selftrain.data.sources.class_names import composed, not_a_class, without_ca
 from selftrain.data.sources.file_parts import Checker, FilePart, corpus_of_files, prefix_inside, relative_name
 from selftrain.data.sources.folders import class_folders, classes_in, no_image
 from selftrain.errors import UserError
+from selftrain.regular_files import open_regular
 
 NONE, SKIP = "none", "skip"
 """values of the column ``answer``: the image is of no class, or somebody looked at it and could not tell"""
@@ -184,7 +186,7 @@ def labels_among(rows: Iterable[Row], file: Path) -> list[Row]:
 def read_answers(file: Path) -> list[Row]:
     """Return every row of a label file, those without a label included."""
     try:
-        with open(file, encoding="utf-8-sig", newline="") as handle:
+        with open_regular(file) as binary, io.TextIOWrapper(binary, encoding="utf-8-sig", newline="") as handle:
             rows = list(_parse_rows(handle, file))
     except UnicodeDecodeError as error:
         raise UserError(f"{file}: not UTF-8 (byte {error.start}); save it as CSV UTF-8.") from error

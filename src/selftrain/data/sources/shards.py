@@ -25,14 +25,17 @@ from selftrain.data.cache_folder import cache_root
 from selftrain.data.corpus import Corpus
 from selftrain.data.images import IMAGE_SUFFIXES, EncodedImages, check_images, file_stamp, suffix_list
 from selftrain.data.images.content import Digests, digests, file_mark, marks_inside
+from selftrain.data.images.pixel_budget import most_pixels
 from selftrain.data.sources.class_names import composed
 from selftrain.errors import UserError
 from selftrain.files import replacing
+from selftrain.regular_files import descriptor, open_regular
 
 __all__ = ["ShardImages", "find_shards", "index_shards", "is_shards", "load_shards", "read_shards", "shard_images"]
 
 BLOCK = 512  # bytes per block of a tar file
 LARGEST_LABEL = 1024  # bytes of a .cls file
+MOST_SHARDS = 1_000_000
 
 
 def is_shards(text: str) -> bool:
@@ -71,13 +74,20 @@ def _expand(pattern: str) -> list[str]:
     if numbers:
         first, last = numbers[1], numbers[2]
         width = len(first) if first.startswith("0") or len(first) == len(last) else 0
+        if int(last) - int(first) >= MOST_SHARDS:
+            raise UserError(f"{pattern}: {match[0]} stands for more than {MOST_SHARDS:,} files.")
         choices = [f"{i:0{width}d}" for i in range(int(first), int(last) + 1)]
         if not choices:
             raise UserError(f"{pattern}: {match[0]} counts down; write the smaller number first.")
     else:
         choices = match[1].split(",")
     head, tail = pattern[: match.start()], pattern[match.end() :]
-    return [text for choice in choices for text in _expand(head + choice + tail)]
+    found: list[str] = []
+    for choice in choices:
+        found += _expand(head + choice + tail)
+        if len(found) > MOST_SHARDS:
+            raise UserError(f"{pattern}: stands for more than {MOST_SHARDS:,} files.")
+    return found
 
 
 # --- the index of one shard --------------------------------------------------------------------------------------
@@ -105,7 +115,7 @@ class Index:
     def load(cls, path: Path) -> Index | None:
         """Return the saved index; None if it is missing or broken."""
         try:
-            with path.open("rb") as file, np.load(file, allow_pickle=False) as saved:
+            with open_regular(path) as file, np.load(file, allow_pickle=False) as saved:
                 count = len(saved["offsets"])
                 texts = {name: _split(saved[name], count) for name in ("names", "labels", "reasons")}
                 index = cls(offsets=saved["offsets"], sizes=saved["sizes"], **texts)
@@ -126,13 +136,13 @@ def _members(path: str) -> list[tuple[str, int, int]]:
     """Return name, offset and size of every file in a tar file; an error if it is incomplete."""
     found: list[tuple[str, int, int]] = []
     try:
-        with tarfile.open(path, "r:") as tar:
+        with open_regular(path) as opened, tarfile.open(fileobj=opened, mode="r:") as tar:
             for member in tar:
                 tar.members = []  # type: ignore[attr-defined]  # else it keeps them all in memory
-                if member.isfile():
+                if member.isfile() and not member.issparse():
                     found.append((member.name, member.offset_data, member.size))
             end = tar.offset
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             file.seek(end)
             # tarfile accepts a file without an end marker, but such a file is truncated.
             if file.read(BLOCK) != bytes(BLOCK):
@@ -149,7 +159,7 @@ def _index(path: str) -> Index:
     names, offsets, sizes, labels = [], [], [], []
     seen: set[str] = set()
     by_sample = itertools.groupby(_members(path), key=lambda member: _sample(member[0]))
-    with open(path, "rb") as file:
+    with open_regular(path) as file:
         for sample, members in by_sample:
             label, image = "", None
             for name, offset, size in members:
@@ -203,7 +213,7 @@ def index_shards(
     with reporter.progress("indexing shards", len(paths), "shards") as bar:
         for done, path in enumerate(paths):
             status = os.stat(path)
-            about = f"{path}\0{status.st_size}\0{status.st_mtime_ns}\0{check}\0 1"
+            about = f"{path}\0{status.st_size}\0{status.st_mtime_ns}\0{check}\0{most_pixels()}\0 2"
             kept = folder / f"{hashlib.sha256(about.encode('utf-8', 'surrogateescape')).hexdigest()[:32]}.npz"
             index = Index.load(kept)
             if index is None:
@@ -286,7 +296,7 @@ class _OpenFile:
 
     def __init__(self, path: str) -> None:
         self.number = -1
-        self.number = os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+        self.number = descriptor(path)
 
     def read(self, size: int, offset: int) -> bytes:
         if hasattr(os, "pread"):  # forked loader workers share the file and its position

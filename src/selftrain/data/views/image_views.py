@@ -97,26 +97,28 @@ class ImageViews:
             crops = self.resized.draw(len(rows), rng)[mine] if self.resized and kind_of(name) != "clean" else None
             drawn[name] = (crops, self.augmentations[kind_of(name)].draw(len(rows), rng)[mine])
         rows = rows[mine]
-        originals = self._originals(rows, names) if self.resized else []
-        whole = None if originals else self._clean(rows)
+        starts = {}
+        if self.resized is not None and len(rows):
+            starts = self._cropped(self.resized, rows, {name: crops for name, (crops, _) in drawn.items()})
+        whole = None if starts else self._clean(rows)
         views = {}
-        for name, (crops, params) in drawn.items():
-            if whole is not None:
-                start = whole
-            elif crops is None:
-                start = stack_images([self.clean_one(image) for image in originals])
-            else:
-                assert self.resized is not None
-                start = stack_images([self.resized.apply_one(*pair) for pair in zip(originals, crops, strict=True)])
+        for name, (_, params) in drawn.items():
+            start = starts[name] if whole is None else whole
             views[name] = self.augmentations[kind_of(name)].apply(start, params)
         return views
 
-    def _originals(self, rows: np.ndarray, names: Sequence[str]) -> list[PIL.Image.Image]:
-        """Return images to crop, decoded no larger than the smallest crop or the clean view needs."""
-        least = self.resized.least_side if self.resized else 0
-        if "clean" in names:
-            least = max(least, _detail(self.clean_one))
-        return [self.images.load(int(row), self.mode, min_side=least) for row in rows]
+    def _cropped(self, resized: ResizedCrop, rows: np.ndarray, crops: dict[str, Any]) -> dict[str, Tensor]:
+        """Return the crops of every image by view; one image at a time is in memory as a whole.
+
+        Images are decoded no larger than the smallest crop or the clean view needs.
+        """
+        least = max(resized.least_side, _detail(self.clean_one) if "clean" in crops else 0)
+        found: dict[str, list[PIL.Image.Image]] = {name: [] for name in crops}
+        for i, row in enumerate(rows.tolist()):
+            image = self.images.load(row, self.mode, min_side=least)
+            for name, drawn in crops.items():
+                found[name].append(self.clean_one(image) if drawn is None else resized.apply_one(image, drawn[i]))
+        return {name: stack_images(images) for name, images in found.items()}
 
     def _clean(self, rows: np.ndarray) -> Tensor:
         if self.pixels is None and self.keep:
