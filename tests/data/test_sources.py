@@ -266,7 +266,7 @@ def test_a_row_for_a_test_image(layout2: Path, tmp_path: Path) -> None:
 
 def test_wrong_label_files(tree: Path, tmp_path: Path) -> None:
     assert "no such file" in error_of(tree, labels=tmp_path / "none.csv")
-    assert "is a directory" in error_of(tree, labels=tmp_path)
+    assert "it is a folder" in error_of(tree, labels=tmp_path)
     (tmp_path / "latin.csv").write_bytes("path,label\n1.png,é\n".encode("latin-1"))
     assert "latin.csv: not UTF-8" in error_of(tree, labels=tmp_path / "latin.csv")
     (tmp_path / "wide.csv").write_bytes("path,label\n1.png,a\n".encode("utf-16"))

@@ -64,11 +64,11 @@ def test_names_tell_runs_apart(tmp_path: Path) -> None:
         ("metrics.jsonl", b"[1]\n", "line 1: not a row of metrics"),
         ("metrics.jsonl", b"\xff\xfe\n", "cannot be read"),
         ("results.json", b"{", "not a JSON file"),
-        ("results.json", b"[]", "expected a JSON object"),
+        ("results.json", b"[]", "expected a record"),
         ("config.yaml", b"[1, 2]", "expected settings"),
         ("config.yaml", b"a: [", "not a YAML file"),
-        ("outputs.npz", b"PK\x03\x04 broken", "cannot be read"),
-        ("outputs.npz", b"", "cannot be read"),
+        ("outputs.npz", b"PK\x03\x04 broken", "not a file written by numpy"),
+        ("outputs.npz", b"", "not a file written by numpy"),
     ],
 )
 def test_an_error_names_the_broken_file(tmp_path: Path, file: str, content: bytes, message: str) -> None:

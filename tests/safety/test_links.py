@@ -134,7 +134,7 @@ def test_what_a_killed_process_was_writing_is_swept_and_blocks_nothing(data: Pat
 
 
 def test_a_cache_that_a_run_names_is_used_only_if_it_is_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from selftrain.data.features.store import cache_root
+    from selftrain.data.cache_folder import cache_root
     from selftrain.runs.places import known_cache
 
     assert known_cache(str(tmp_path / "anywhere")) is None

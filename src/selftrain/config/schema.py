@@ -46,6 +46,8 @@ def check(value: Any, kind: Any, what: str) -> Any:
 def _shown(value: Any) -> str:
     if isinstance(value, (list, dict)):
         return f"a {'list' if isinstance(value, list) else 'record'} of {len(value):,}"
+    if value == "nothing":
+        return "nothing"
     text = repr(value)
     return text if len(text) <= 60 else f"{text[:60]}..."
 
@@ -144,7 +146,7 @@ def _check_record(value: Any, kind: Any, where: str) -> None:
     for name, inner in hints.items():
         if name in value:
             _check(value[name], inner, _inside(where, name))
-        elif name in required:
+        elif name in required and type(None) not in typing.get_args(inner):  # older files lack some fields
             raise _Wrong(_inside(where, name), _words(inner), "nothing")
 
 

@@ -165,7 +165,7 @@ class Results(Measures, total=False):
     """``[true, predicted, count]`` of each pair of classes that occurs"""
     alarms: list[str]
     """classes that the final model never predicts"""
-    labeled_prior: list[int]
+    labeled_prior: list[float]
     cross_validated: CrossValidated | None
     prior: PoolPrior | None
     screening: JunkScreening | None

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from selftrain.data.features.store import can_be_kept, list_caches
+from selftrain.data.cache_folder import can_be_kept
+from selftrain.data.features.housekeeping import list_caches
 from selftrain.errors import UserError
 
 
@@ -20,6 +21,6 @@ def known_cache(named: object) -> str | None:
         return None
     place = Path(named).expanduser()
     try:
-        return str(place) if list_caches(place / "features") and can_be_kept(place) else None
+        return str(place) if list_caches(place) and can_be_kept(place) else None
     except (UserError, OSError, RuntimeError, ValueError):
         return None

@@ -15,6 +15,7 @@ from selftrain.data.images.arrays import ArrayImages
 from selftrain.data.images.content import unknown
 from selftrain.data.images.decode import UnreadableImage
 from selftrain.data.images.memory import Memory
+from selftrain.data.images.pixel_budget import MOST_PIXELS, most_pixels
 from selftrain.data.images.sequence import Images
 from selftrain.errors import UserError
 
@@ -52,9 +53,10 @@ def check_images(
     contents = unknown(total)
     if memory.folder is not None:
         contents = memory.contents(images, read=full, threads=workers)
-    rows = np.flatnonzero(~memory.readable(contents))
+    most = most_pixels()
+    rows = np.flatnonzero(~memory.readable(contents)) if most >= MOST_PIXELS else np.arange(total)
     unreadable = _unreadable(images, rows, strict, full, progress, workers)
-    if full:
+    if full and most <= MOST_PIXELS:  # what is remembered holds for the usual limit
         good = np.setdiff1d(rows, [error.index for error in unreadable if error.index is not None])
         memory.add_readable(contents[good])
     return unreadable

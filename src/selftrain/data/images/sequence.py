@@ -95,8 +95,8 @@ class EncodedImages(Images):
         if isinstance(source, bytes):
             return digest(source)
         try:
-            with open(source, "rb", buffering=0) as file:
-                return digest(file.readall())
+            with open_regular(source) as file:
+                return digest(file.read())
         except OSError:
             return b""
 
