@@ -20,6 +20,7 @@ from selftrain.config.settings import identity, junk_folders
 from selftrain.data.source import Source
 from selftrain.errors import UserError
 from selftrain.methods import spell_method
+from selftrain.methods.own import allow_method_file, allowed
 from selftrain.runs.layout import Results, RunLayout
 from selftrain.runs.resolve import resolve
 from selftrain.runs.trainer import train
@@ -36,6 +37,8 @@ class Cell:
     settings: Mapping[str, Any]
     """those of the bench, the dataset, the variant and the row"""
     variant: str = ""
+    method_files: tuple[tuple[str, str], ...] = ()
+    """files of code that the user has named, with their hashes; the process that runs the cell may run them"""
 
     def folder(self, out: Path) -> Path:
         """Return the run folder; its name changes with every setting of the run, defaults included."""
@@ -71,7 +74,7 @@ def cells_of(bench: Bench, seeds: int, settings: Mapping[str, Any] | None = None
         return {**bench.settings, **of_dataset, **variant, **drawn, **row.settings, **(settings or {})}
 
     return [
-        Cell(row, dataset, seed, values(row, dataset, variant.settings, seed), variant.name)
+        Cell(row, dataset, seed, values(row, dataset, variant.settings, seed), variant.name, allowed())
         for row in bench.rows
         for variant in bench.variants
         for dataset in bench.datasets
@@ -108,6 +111,8 @@ def settings_of(cell: Cell, root: Path | None) -> dict[str, Any]:
 
 def run_cell(cell: Cell, root: Path | None, out: Path, threads: int = 1) -> Results:
     """Return the results of a cell; train only if it is not finished, resuming a run that was stopped."""
+    for path, digest in cell.method_files:
+        allow_method_file(path, digest)
     run = RunLayout(cell.folder(out))
     if not run.finished:
         locks = out / ".locks"

@@ -25,6 +25,7 @@ from selftrain.cli.predict import predict
 from selftrain.cli.report import report
 from selftrain.cli.suggest import suggest
 from selftrain.cli.sweep import sweep
+from selftrain.cli.test_method import test_method
 from selftrain.cli.train import train
 from selftrain.engine.allocator import keep_freed_memory
 from selftrain.errors import UserError
@@ -43,6 +44,7 @@ app = typer.Typer(
 for command in (demo, train, predict, evaluate, report, suggest, embed, bench, sweep, cache):
     app.command()(command)
 app.command("list")(list_)
+app.command("test-method")(test_method)
 
 
 def main() -> None:

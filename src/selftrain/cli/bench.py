@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from selftrain.cli.options import Quiet, Root, Settings, make_reporter, settings_from
+from selftrain.cli.options import MethodFiles, Quiet, Root, Settings, make_reporter, settings_from
 from selftrain.errors import UserError
 
 if TYPE_CHECKING:
@@ -100,6 +100,7 @@ def bench(
     variant: LineVariant = None,
     seed: LineSeed = None,
     tolerance: Tolerance = 0.02,
+    method_file: MethodFiles = None,
     quiet: Quiet = False,
 ) -> None:
     """Run every method of a bench on every dataset with every seed, and show the table.
@@ -116,8 +117,11 @@ def bench(
         raise UserError("bench: which one? See 'selftrain list benches'.")
     from selftrain.bench.cells import cells_of
     from selftrain.bench.grid import run_grid
+    from selftrain.methods import allow_method_file, name_files
 
-    chosen = _choose(name, methods, datasets)
+    for file in method_file or []:
+        allow_method_file(file)
+    chosen = _choose(name, [name_files(text) for text in methods or []], datasets)
     cells = cells_of(chosen, seeds, settings_from(set_))
     reporter = make_reporter(context, quiet)
     executor = _executor(engine, processes, ray_address, gpus_per_run)

@@ -50,6 +50,14 @@ Backbone = Annotated[
 Size = Annotated[int | None, typer.Option(min=8, help="Side in pixels of the images that the network sees.")]
 Steps = Annotated[int | None, typer.Option(min=1, help="Number of optimizer steps.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Stop at an unreadable image instead of leaving it out.")]
+MethodFiles = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--method-file",
+        help="Python file whose code may run, because --config, the run in --out or a bench file has a method in it; "
+        "can be repeated. A file that is named in a method on the command line need not be named again.",
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress and no messages.")]
 
 

@@ -14,6 +14,7 @@ from selftrain.cli.options import (
     Backbone,
     Labels,
     LabelsPerClass,
+    MethodFiles,
     Quiet,
     Regime,
     Root,
@@ -81,6 +82,7 @@ def sweep(
     out: Out = Path("runs/sweep"),
     prune: Prune = True,
     grace: Grace = 60,
+    method_file: MethodFiles = None,
     quiet: Quiet = False,
 ) -> None:
     """Search for good settings, measured on held-out labels and never on the test set.
@@ -88,9 +90,13 @@ def sweep(
     The same command resumes where it was stopped, and can run several times at once, on several machines. It writes
     best.yaml (for 'selftrain train --config best.yaml'), trials.csv and trials.md.
     """
+    from selftrain.methods import allow_method_file, name_files
     from selftrain.sweep.search import Sweep
     from selftrain.sweep.space import parse_search, read_space
 
+    for file in method_file or []:
+        allow_method_file(file)
+    method = name_files(method)
     given = _settings(data, labels, root)
     options = {
         "data.labels_per_class": labels_per_class,

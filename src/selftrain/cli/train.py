@@ -14,6 +14,7 @@ from selftrain.cli.options import (
     Backbone,
     Labels,
     LabelsPerClass,
+    MethodFiles,
     Quiet,
     Regime,
     Root,
@@ -52,7 +53,8 @@ Method = Annotated[
     str | None,
     typer.Option(
         help="Method to train, with its options in brackets: fixmatch, 'dst(fixmatch(tau=0.9), worst=false)', "
-        "'dst(fixmatch, preset=paper)'. See 'selftrain list methods'.",
+        "'dst(fixmatch, preset=paper)'. See 'selftrain list methods'. A method of your own is a class in a file: "
+        "path/file.py:MyMethod, 'dst(path/file.py:MyMethod)'.",
         show_default="dst(fixmatch)",
     ),
 ]
@@ -85,6 +87,7 @@ def train(
     out: Out = None,
     resume: Resume = False,
     config: Config = None,
+    method_file: MethodFiles = None,
     strict: Strict = False,
     compile_: Compile = False,
     quiet: Quiet = False,
@@ -114,6 +117,7 @@ def train(
         root=root,
         settings=({"train.compile": True} if compile_ else {}) | settings_from(set_),
         config=config,
+        method_files=method_file or (),
         out=out,
         resume=resume,
         strict=True if strict else None,

@@ -22,7 +22,9 @@ from selftrain.methods.functional import pseudo_cross_entropy as pseudo_cross_en
 from selftrain.methods.functional import threshold as threshold
 from selftrain.methods.info import MethodInfo as MethodInfo
 from selftrain.methods.info import read_info
-from selftrain.methods.spelling import build, override, parse, respell, write
+from selftrain.methods.own import KnownMethods, allow_named
+from selftrain.methods.own import allow_method_file as allow_method_file
+from selftrain.methods.spelling import build, override, parse, references, respell, with_full_references, write
 
 # The table of methods: one import per method, in the order in which lists and tables show them.
 # isort: off
@@ -76,7 +78,7 @@ def make_method(text: str, regime: str = "scratch", overrides: Mapping[str, Any]
     spelling = parse(text)
     for path, value in (overrides or {}).items():
         override(spelling, path.split("."), value)
-    method = build(spelling, METHODS, regime)
+    method = build(spelling, KnownMethods(METHODS), regime)
     method.check_regime(regime)
     return method
 
@@ -96,4 +98,16 @@ def spell_method(method: Method, regime: str | None = None) -> str:
 
 def method_info(text: str) -> MethodInfo:
     """Return the facts about the method that ``text`` spells. Never raises: an unknown method has its text as title."""
-    return read_info(text, METHODS)
+    return read_info(text, KnownMethods(METHODS, load=False))
+
+
+def name_files(text: str) -> str:
+    """Let this process run the files that a method string names; return it with absolute paths and hashes.
+
+    Call it with what the user has typed only, never with the content of a file.
+    """
+    spelling = parse(text)
+    if not (named := references(spelling)):
+        return text
+    allow_named(named)
+    return respell(with_full_references(spelling))

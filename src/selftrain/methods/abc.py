@@ -18,7 +18,7 @@ from selftrain.config.options import NonNegative, ZeroToOne
 from selftrain.methods.base import TAUS, AddOn, Grid
 from selftrain.methods.functional import PseudoLabels, probabilities, pseudo_cross_entropy, threshold
 from selftrain.methods.prior import prior_of
-from selftrain.nn.layers import Classifier
+from selftrain.nn.layers import Classifier, copy_with_new_weights
 from selftrain.nn.network import Network
 
 
@@ -47,7 +47,7 @@ class ABC(AddOn):
 
     def setup(self, net: Network) -> None:
         self.base.setup(net)
-        net.parts["h_b"] = nn.Linear(net.psi.dim, net.task.classes)
+        net.parts["h_b"] = copy_with_new_weights(net.h)
 
     def supervise(self, net: Network, h: nn.Module, l: Labeled) -> Tensor:
         loss, prior = F.cross_entropy(net.parts["h_b"](l.weak).float(), l.y, reduction="none"), prior_of(net)

@@ -80,6 +80,10 @@ class Method:
     """a note to the user about the method in a regime"""
     grid: ClassVar[Grid] = {}
     """values that a search tries for each option that matters most; the paper's where it gives them"""
+    flows: ClassVar[Mapping[str, tuple[str, ...]]] = {}
+    """parts that each loss term trains, {"unlabeled": ("psi", "h")}, for ``selftrain test-method``; empty: unknown"""
+    spelled_as: ClassVar[str]
+    """how a class from outside the package is written in a method string, set when it is loaded"""
     fitted: ClassVar[bool] = False
     """it is fitted once to all images (``fit``) instead of trained step by step (``losses``)"""
     why_no_base: ClassVar[str] = "it makes no pseudo labels that another head could learn from"

@@ -12,6 +12,7 @@ from typing import Any
 from selftrain.config.options import convert, field_kinds
 from selftrain.errors import UserError
 from selftrain.methods.base import Method, Wrapper
+from selftrain.methods.own import title_of
 from selftrain.methods.spelling import Spelling, parse
 
 
@@ -53,7 +54,7 @@ def _info(spelling: Spelling, methods: Mapping[str, type[Method]]) -> MethodInfo
     given = {name: value for name, value in spelling.given.items() if name != "base"}
     cls = methods.get(spelling.name)
     if cls is None:
-        return MethodInfo(_written(spelling.name, base, given), base=base, options=given)
+        return MethodInfo(_written(title_of(spelling.name), base, given), base=base, options=given)
     kinds = field_kinds(cls)
     options = {name: _read(value, kinds.get(name, str)) for name, value in given.items()}
     title = _written(cls.title, base, given)

@@ -13,8 +13,10 @@ from typing import Any
 from selftrain.config.options import field_types, spell, unknown_option
 from selftrain.errors import UserError, nearest
 from selftrain.methods.base import Method
+from selftrain.methods.own import full_reference, is_reference
 
-_TOKEN = re.compile(r"\s*([A-Za-z_][\w.-]*|[-+]?[\d.][\w.+-]*|'[^']*'|\"[^\"]*\"|[(),=])")
+_FILE = r"[^\s(),='\"]+\.py:[A-Za-z_]\w*(?:@[0-9a-f]{12})?"
+_TOKEN = re.compile(rf"\s*({_FILE}|[A-Za-z_][\w.-]*|[-+]?[\d.][\w.+-]*|'[^']*'|\"[^\"]*\"|[(),=])")
 
 
 @dataclass
@@ -54,10 +56,13 @@ def _parse_method(text: str, tokens: list[tuple[str, int]], i: int) -> tuple[Spe
             )
         return tokens[k][0]
 
-    name = token(i)
-    if not name[0].isalpha():
+    name = token(i).strip("'\"")
+    if is_reference(name):
+        spelling = Spelling(name)
+    elif not name[:1].isalpha():
         raise UserError(f"`method={text!r}`: expected a method's name, found {name!r}. {_EXAMPLE}")
-    spelling = Spelling(name.lower().replace("-", "_"))
+    else:
+        spelling = Spelling(name.lower().replace("-", "_"))
     i += 1
     if i >= len(tokens) or tokens[i][0] != "(":
         return spelling, i
@@ -101,7 +106,30 @@ def respell(spelling: Spelling) -> str:
         key: respell(value) if isinstance(value, Spelling) else spell(value) for key, value in spelling.given.items()
     }
     parts = [value if key == "base" else f"{key}={value}" for key, value in given.items()]
-    return f"{spelling.name}({', '.join(parts)})" if parts else spelling.name
+    return f"{_quoted(spelling.name)}({', '.join(parts)})" if parts else _quoted(spelling.name)
+
+
+def references(spelling: Spelling) -> list[str]:
+    """Return the classes in files that a spelling names."""
+    inner = spelling.given.get("base")
+    return [
+        *([spelling.name] if is_reference(spelling.name) else []),
+        *(references(inner) if isinstance(inner, Spelling) else []),
+    ]
+
+
+def with_full_references(spelling: Spelling) -> Spelling:
+    """Return the same spelling with absolute paths and hashes of the files that it names."""
+    given = {
+        key: with_full_references(value) if isinstance(value, Spelling) else value
+        for key, value in spelling.given.items()
+    }
+    return Spelling(full_reference(spelling.name) if is_reference(spelling.name) else spelling.name, given)
+
+
+def _quoted(name: str) -> str:
+    """Return a name as a method string has it: a path with spaces or brackets needs quotes."""
+    return f"'{name}'" if is_reference(name) and not re.fullmatch(_FILE, name) else name
 
 
 def _check_owner_of_options(spelling: Spelling, methods: Mapping[str, type[Method]]) -> None:
@@ -151,7 +179,8 @@ def write(method: Method, regime: str | None = None) -> str:
     for key, value in own.items():
         if not isinstance(value, Method) and (key not in usual or usual[key] != value):
             parts.append(f"{key}={spell(value)}")
-    return f"{method.name}({', '.join(parts)})" if parts else method.name
+    name = _quoted(vars(cls).get("spelled_as", method.name))
+    return f"{name}({', '.join(parts)})" if parts else name
 
 
 def usual_values(cls: type[Method], regime: str, given: Mapping[str, Any] | None = None) -> dict[str, Any]:

@@ -5,7 +5,7 @@ Knows nothing of files in a dataset or of training; nothing is read here but a `
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from selftrain.data.paths import absolute_path
 from selftrain.data.source import ARRAYS, Source
 from selftrain.data.sources.junk import canonical
 from selftrain.errors import UserError
-from selftrain.methods import Method, spell_method
+from selftrain.methods import Method, allow_method_file, name_files, spell_method
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,15 @@ def parse_arguments(
     root: Any,
     settings: Mapping[str, Any] | None,
     config: str | Path | None,
+    method_files: Sequence[str | Path] = (),
     named: Mapping[str, Any],
 ) -> Arguments:
     """Check the arguments of ``train`` and join them.
 
     ``named`` holds the settings that have arguments of their own, by their dotted names, with None for those not given.
     """
+    for file in method_files:
+        allow_method_file(file)
     source = None if data is None else Source.parse(data, root=root, labels=labels)
     more = None if unlabeled is None else Source.parse(unlabeled, argument="unlabeled")
     test_arrays = test if isinstance(test, (tuple, list)) else None
@@ -59,7 +62,7 @@ def parse_arguments(
         "data.test": absolute_path(test, "test") if test_arrays is None else ARRAYS,
         "data.unlabeled": None if more is None else more.absolute(),
         "data.root": absolute_path(root, "root"),
-        "method": spell_method(method) if isinstance(method, Method) else method,
+        "method": spell_method(method) if isinstance(method, Method) else method and name_files(method),
     }
     if source is not None and source.kind == "arrays" and source.is_features:
         if given["network.backbone"] not in (None, "features"):

@@ -5,7 +5,7 @@ Knows nothing of equations, networks or the command line.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
@@ -45,6 +45,7 @@ def train(
     root: str | Path | None = None,
     settings: Mapping[str, Any] | None = None,
     config: str | Path | None = None,
+    method_files: Sequence[str | Path] = (),
     out: str | Path | None = None,
     resume: bool = False,
     strict: bool | None = None,
@@ -63,11 +64,14 @@ def train(
         As ``selftrain train --help`` explains. ``test`` may also be a pair of arrays.
     method
         A string, which takes its defaults from the regime, or an object such as ``DST(FixMatch(tau=0.7))``, perhaps of
-        a class of your own, which is taken as it is.
+        a class of your own, which is taken as it is. ``"path/file.py:MyMethod"`` is a class in a file, whose code runs.
     settings
         Any other setting by its dotted name, ``{"optim.lr": 0.01, "method.base.tau": 0.9}``.
     config
         The ``config.yaml`` of an earlier run, to repeat it; other arguments take precedence over it.
+    method_files
+        Python files whose code may run because ``config`` or the run that is resumed has a method in them. Files that
+        ``method`` names need not be repeated here.
     out, resume, strict, quiet
         The run folder; resume the run in it; stop at an unreadable image instead of leaving it out; print nothing.
     watch
@@ -84,7 +88,7 @@ def train(
     }  # fmt: skip
     arguments = parse_arguments(
         data=data, labels=labels, test=test, unlabeled=unlabeled, method=method, root=root, settings=settings,
-        config=config, named=named,
+        config=config, method_files=method_files, named=named,
     )  # fmt: skip
     reporter = reporter or Reporter(quiet or started().rank > 0)
     return _train(arguments, None if out is None else Path(out), resume, reporter, watch)
