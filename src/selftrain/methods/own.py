@@ -1,9 +1,9 @@
 """Methods from outside the package: a class in a Python file that the user names, or an installed entry point.
 
-Knows nothing of training. The code of a file runs only after ``allow_method_file`` was called with it in this process, which
-happens where the user names the file: in an argument, in an option, never in a configuration or a run folder. A method
-string keeps a hash of the file, ``/path/file.py:MyMethod@1a2b3c4d5e6f``, so that a run is never resumed or repeated
-with other code.
+Knows nothing of training. The code of a file runs only after ``allow_method_file`` was called with it in this process,
+which happens where the user names the file: in an argument or an option, never in a configuration or a run folder. A
+method string keeps a hash of the file, ``/path/file.py:MyMethod@1a2b3c4d5e6f``, so that a run is never resumed or
+repeated with other code.
 """
 
 from __future__ import annotations
