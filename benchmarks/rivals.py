@@ -1,4 +1,4 @@
-"""``DSTClassifier`` against what scikit-learn offers for the same arrays: accuracy, worst classes, seconds.
+"""``DSTClassifier`` against what scikit-learn offers for the same arrays: accuracy, worst classes, seconds, memory.
 
     python -m benchmarks.rivals [--root DATA] [--out rivals.jsonl] [--only NAME] [--estimator NAME]
     python -m benchmarks.rivals --markdown --out rivals.jsonl     # the tables of a finished or stopped comparison
@@ -15,6 +15,7 @@ import argparse
 import importlib.util
 import json
 import multiprocessing
+import resource
 import tempfile
 import time
 import warnings
@@ -192,31 +193,45 @@ def hide_labels(y: np.ndarray, per_class: int, draw: int) -> np.ndarray:
 
 def measure(name: str, data: Arrays, per_class: int, draw: int) -> dict[str, Any]:
     y = hide_labels(data.y, per_class, draw)
-    started = time.perf_counter()
+    started, cpu = time.perf_counter(), time.process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of convergence
         predicted = fit_predict(name, data, y, draw)
-    seconds = time.perf_counter() - started
+    seconds, cpu = time.perf_counter() - started, time.process_time() - cpu
     recall = [float((predicted[data.test_y == k] == k).mean()) for k in np.unique(data.test_y)]
     worst = sorted(recall)[: max(1, round(len(recall) / 5))]
     return {
         "accuracy": 100 * float((predicted == data.test_y).mean()), "worst_fifth": 100 * float(np.mean(worst)),
-        "seconds": seconds,
+        "seconds": seconds, "cpu": cpu,
     }  # fmt: skip
+
+
+def peak_memory() -> int:
+    """Return the largest memory of this process so far, in bytes."""
+    return 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def compare(job: tuple[str, Path, str, list[tuple[int, int]]]) -> list[dict[str, Any]]:
     """Run one estimator on one dataset, in a process of its own."""
     dataset, file, name, cells = job
     data = Arrays(**np.load(file))
-    if name == "DSTClassifier":  # imports are not counted
-        import selftrain.estimator
-        import selftrain.runs.in_memory  # noqa: F401
-    found = []
+    import_estimator(name)  # imports are not counted
+    found, before = [], peak_memory()
     for per_class, draw in cells:
         row = {"dataset": dataset, "estimator": name, "labels": per_class, "draw": draw, "rows": len(data.x)}
-        found.append(row | measure(name, data, per_class, draw))
+        row |= measure(name, data, per_class, draw)
+        found.append(row | {"MB": (peak_memory() - before) / 1e6})
     return found
+
+
+def import_estimator(name: str) -> None:
+    if name == "DSTClassifier":
+        import selftrain.estimator
+        import selftrain.runs.in_memory  # noqa: F401
+    else:
+        import sklearn.ensemble
+        import sklearn.linear_model
+        import sklearn.semi_supervised  # noqa: F401
 
 
 def read(file: Path) -> list[dict[str, Any]]:
@@ -228,7 +243,7 @@ def key(row: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def markdown(rows: list[dict[str, Any]]) -> str:
-    """Return one table of accuracies and worst fifths per number of labels, and one of seconds."""
+    """Return one table of accuracies and worst fifths per number of labels, one of seconds and one of memory."""
     names = [name for name in datasets(Path()) if any(row["dataset"] == name for row in rows)]
 
     def mean(measure: str, **kept: Any) -> float:
@@ -255,7 +270,8 @@ def markdown(rows: list[dict[str, Any]]) -> str:
             return f"{accuracy:.1f} / {worst:.1f}"
 
         lines += table(f"**{labels} labels per class**, accuracy / worst fifth", scores, over_all, labels=labels)
-    lines += table("**Seconds of fit and predict**", lambda **kept: f"{mean('seconds', **kept):.1f}", None)
+    lines += table("**Seconds of CPU time of fit and predict**", lambda **kept: f"{mean('cpu', **kept):.1f}", None)
+    lines += table("**Memory beyond the arrays, MB**", lambda **kept: f"{mean('MB', **kept):.0f}", None)
     return "\n".join(lines)
 
 
