@@ -179,7 +179,7 @@ def test_clones_and_parameters() -> None:
 def test_options_of_a_method_string() -> None:
     clf = DSTClassifier()
     assert clf.get_params()["method__base__tau"] == 0.7  # of the frozen regime
-    assert clf.get_params()["method__warmup"] == 300
+    assert clf.get_params()["method__warmup"] == 0.3
     assert clf.set_params(**clf.get_params()).method == "dst(fixmatch)"
     clf.set_params(method__base__tau=0.9)
     assert clf.method == "dst(fixmatch(tau=0.9))"

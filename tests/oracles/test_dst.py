@@ -238,7 +238,7 @@ def test_regimes_have_their_values() -> None:
     assert isinstance(frozen, DST)
     assert (scratch.eta, scratch.reversal, scratch.warmup, scratch.width) == (0.3, 0.1, 0.1, None)
     assert (finetune.eta, finetune.reversal, finetune.warmup, finetune.width) == (1.0, 0.1, 1000.0, 2048)
-    assert (frozen.reversal, frozen.warmup, frozen.width, frozen.worst_layers) == (0.5, 300.0, 256, 3)
+    assert (frozen.reversal, frozen.warmup, frozen.width, frozen.worst_layers) == (0.5, 0.3, 256, 3)
     assert (scratch.base.tau, finetune.base.tau) == (0.95, 0.7)  # type: ignore[union-attr]
     for regime in ("scratch", "finetune", "frozen"):  # the paper's equations are the same everywhere
         paper = make_method("dst(fixmatch, preset=paper)", regime)

@@ -15,12 +15,14 @@ import numpy as np
 import pytest
 
 import selftrain
+from selftrain.config.regimes import REGIMES, VECTORS
 from selftrain.console import Reporter
 from selftrain.data.features.feature_file import FeatureFile
 from selftrain.data.features.housekeeping import list_caches
 from selftrain.errors import UserError
 from selftrain.runs.embed import embed
 from selftrain.runs.model import load_model
+from selftrain.runs.resolve import resolve
 from tests.folders import CLASSES, layout_2
 from tests.runs.small_runs import SMALL, same_weights, weights
 
@@ -78,7 +80,8 @@ def test_features_are_those_that_training_extracts(home: Path, tmp_path: Path) -
     assert written.views[:2] == ("clean", "weak_1")
     labels = home / "train.csv"
     options: dict[str, Any] = {"labels_per_class": 2, "labels": labels}
-    on_file = train(tmp_path / "views.npz", tmp_path / "file", **options)
+    as_images = {"optim.lr": REGIMES["frozen"]["optim.lr"]}  # vectors have a learning rate of their own
+    on_file = train(tmp_path / "views.npz", tmp_path / "file", **options, settings=as_images)
     on_images = train(
         home / "data" / "train", tmp_path / "images", regime="frozen", **options, **SMALL_IMAGES,
         settings={"data.flip": True},
@@ -279,3 +282,12 @@ embed({str(home / "data" / "test")!r}, {str(tmp_path / output)!r}, backbone="lit
     assert not (tmp_path / output).exists()
     embed(home / "data" / "test", tmp_path / output, **SMALL_IMAGES)
     assert len(FeatureFile.read(tmp_path / output).rows) > 0
+
+
+def test_vectors_train_in_fewer_steps_than_images_unless_told_otherwise() -> None:
+    on_vectors = {"network.backbone": "features"}
+    vectors, images = (resolve({"data.path": "photos", "regime": "frozen", **more})[0] for more in (on_vectors, {}))
+    assert (vectors.train.steps, vectors.optim.lr) == (VECTORS["train.steps"], VECTORS["optim.lr"])
+    assert (images.train.steps, images.optim.lr) == (1000, 0.01)
+    given, _ = resolve({"data.path": "photos", "regime": "frozen", **on_vectors, "train.steps": 50})
+    assert (given.train.steps, given.optim.lr) == (50, VECTORS["optim.lr"])

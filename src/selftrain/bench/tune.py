@@ -37,7 +37,7 @@ FIXMATCH_OPTIONS: dict[str, tuple[Any, ...]] = {"w_strong": (0.0, 0.5, 1.0), "ta
 """options of FixMatch, alone and inside DST"""
 DST_OPTIONS: dict[str, tuple[Any, ...]] = {
     "reversal": (0.3, 0.5, 1.0),
-    "warmup": (100.0, 300.0, 1000.0),
+    "warmup": (0.1, 0.3, 1000.0),
     "width": (256, 512, 1024),
     "worst_view": ("weak", "strong"),
     "worst_layers": (2, 3),

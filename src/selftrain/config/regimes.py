@@ -31,3 +31,5 @@ REGIMES: dict[str, dict[str, Any]] = {
         "data.randaugment_n": 2, "data.randaugment_m": 10.0, "data.cutout": 0.0,
     },
 }  # fmt: skip
+# Vectors that the user brings train in fewer and larger steps than images: people expect a fit to take seconds.
+VECTORS: dict[str, Any] = {"train.steps": 300, "optim.lr": 0.03}

@@ -45,7 +45,7 @@ class DSTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         object such as ``DST(FixMatch())``, which is taken as it is. Its options are parameters as well:
         ``set_params(method__base__tau=0.9)``.
     steps : int, default=None
-        Optimizer steps; None for the default of 1,000.
+        Optimizer steps; None for the default of 300.
     settings : dict, default=None
         Any other setting by its dotted name, ``{"optim.lr": 0.01, "train.guard": "none"}``.
     warm_start : bool, default=False

@@ -48,7 +48,7 @@ class DST(Wrapper):
             "width": 256,
             "reversal": 0.5,
             "uneven_reversal": 0.1,
-            "warmup": 300.0,
+            "warmup": 0.3,
             "worst_layers": 3,
             "weighted": True,
         },

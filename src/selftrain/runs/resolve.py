@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from selftrain.config.options import flatten
+from selftrain.config.regimes import VECTORS
 from selftrain.config.resolve import make_settings, with_values
 from selftrain.config.settings import Settings, changes_results
 from selftrain.data.source import Source
@@ -31,8 +32,10 @@ def resolve(given: Mapping[str, Any], method: Method | None = None) -> tuple[Set
     regimes = method.regimes if method else method_info(str(given.get("method") or Settings.method)).regimes
     regime = str(given.pop("regime", None) or _default_regime(given, regimes))
     spec = _source(given).spec
-    of_dataset = {} if spec is None else spec.defaults.get(regime, {})
-    settings = make_settings(regime, {**of_dataset, **given})
+    of_data = {} if spec is None else spec.defaults.get(regime, {})
+    if given.get("network.backbone") == "features":
+        of_data = {**VECTORS, **of_data}
+    settings = make_settings(regime, {**of_data, **given})
     if method is not None and options:
         raise UserError(f"`method.{next(iter(options))}`: set it in the method object, {spell_method(method)}.")
     method = method or make_method(settings.method, settings.regime, options)
