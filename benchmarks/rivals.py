@@ -2,6 +2,7 @@
 
     python -m benchmarks.rivals [--root DATA] [--out rivals.jsonl] [--only NAME] [--estimator NAME]
     python -m benchmarks.rivals --markdown --out rivals.jsonl     # the tables of a finished or stopped comparison
+    python -m benchmarks.rivals --held-out --out steps.jsonl      # the length of a fit, on held-out training rows
 
 Knows nothing of how the estimators work. Every estimator gets the same rows: some labels per class, drawn at random,
 and all other training rows unlabeled. Estimators without a use for unlabeled rows are fitted to the labeled ones. With
@@ -44,22 +45,16 @@ class Arrays(NamedTuple):
 
 def image_features(root: Path, name: str) -> Arrays:
     """Return one vector per image of a folder in layout 2, from the cache of ``selftrain train`` if they are stored."""
-    import torch
-
     from selftrain.bench.cpu import FEATURES
-    from selftrain.config.resolve import make_settings
     from selftrain.console import Reporter
     from selftrain.data.source import Source
-    from selftrain.runs.network_inputs import FrozenInputs, prepare_inputs
+    from selftrain.suggest.problem import extract
 
-    settings = make_settings("frozen", {"data.path": str(root / name), **FEATURES})
     corpus = Source.parse(root / name).corpus(check="header")
-    inputs = prepare_inputs(settings, corpus, torch.device("cpu"), Reporter())
-    assert isinstance(inputs, FrozenInputs)
     assert corpus.test is not None
     assert corpus.test_labels is not None
-    test = torch.cat(list(inputs.clean(corpus.test, 256))).numpy()
-    return Arrays(np.asarray(inputs.features[:, 0], np.float32), corpus.truth, test, corpus.test_labels)
+    (_, x), (_, test) = (extract(images, FEATURES, Reporter()) for images in (corpus.images, corpus.test))
+    return Arrays(x, corpus.truth, test, corpus.test_labels)
 
 
 def halves(x: np.ndarray, y: np.ndarray, share: float = 0.3) -> Arrays:
@@ -160,10 +155,10 @@ def fit_predict(name: str, data: Arrays, y: np.ndarray, seed: int) -> np.ndarray
 
     known = y >= 0
     estimator: Any
-    if name == "DSTClassifier":
+    if name in LENGTHS:
         from selftrain import DSTClassifier
 
-        estimator = DSTClassifier(random_state=seed)
+        estimator = DSTClassifier(random_state=seed, settings=LENGTHS[name])
     elif name == "LabelSpreading":
         estimator = LabelSpreading(kernel="knn", n_neighbors=10, max_iter=100)
     elif name == "SelfTrainingClassifier":
@@ -178,6 +173,13 @@ def fit_predict(name: str, data: Arrays, y: np.ndarray, seed: int) -> np.ndarray
     return np.asarray(estimator.fit(data.x, y).predict(data.test_x))
 
 
+LENGTHS: dict[str, dict[str, Any]] = {
+    "DSTClassifier": {},
+    "DSTClassifier, 1000 steps": {"train.steps": 1000, "optim.lr": 0.01},
+    "DSTClassifier, 300 steps, lr 0.02": {"optim.lr": 0.02},
+    "DSTClassifier, 300 steps, lr 0.05": {"optim.lr": 0.05},
+}
+"""the default, and others that it was chosen from"""
 RIVALS = ("LogisticRegression", "SelfTrainingClassifier", "LabelSpreading", "HistGradientBoosting", "DSTClassifier")
 
 
@@ -225,7 +227,7 @@ def compare(job: tuple[str, Path, str, list[tuple[int, int]]]) -> list[dict[str,
 
 
 def import_estimator(name: str) -> None:
-    if name == "DSTClassifier":
+    if name in LENGTHS:
         import selftrain.estimator
         import selftrain.runs.in_memory  # noqa: F401
     else:
@@ -253,7 +255,7 @@ def markdown(rows: list[dict[str, Any]]) -> str:
     def table(title: str, cell: Callable[..., str], last: Callable[[str], str] | None, **kept: Any) -> list[str]:
         lines = [f"{title}\n", "| | " + " | ".join([*names, *(["mean"] if last else [])]) + " |"]
         lines.append("|---" * (1 + len(names) + bool(last)) + "|")
-        for rival in RIVALS:
+        for rival in dict.fromkeys(row["estimator"] for row in rows):
             cells = [cell(estimator=rival, dataset=name, **kept) for name in names]
             lines.append(f"| {rival} | " + " | ".join([*cells, *([last(rival)] if last else [])]) + " |")
         return [*lines, ""]
@@ -291,11 +293,12 @@ def jobs(options: argparse.Namespace, folder: Path) -> Iterator[tuple[str, Path,
     loaders = datasets(options.root)
     for dataset in options.only or loaders:
         file = folder / f"{dataset}.npz"
-        for rival in options.estimator or RIVALS:
+        for rival in options.estimator or (LENGTHS if options.held_out else RIVALS):
             cells = [(n, draw) for n in options.labels for draw in range(options.draws)]
             cells = [cell for cell in cells if (dataset, rival, *cell) not in done]
             if cells and not file.exists():
-                np.savez(file, **loaders[dataset]()._asdict())
+                found = loaders[dataset]()
+                np.savez(file, **(halves(found.x, found.y) if options.held_out else found)._asdict())
             if cells:
                 yield dataset, file, rival, cells
 
@@ -305,9 +308,12 @@ def main() -> None:
     parser.add_argument("--root", type=Path, help="folder of image folders: " + ", ".join(IMAGE_SETS))
     parser.add_argument("--out", type=Path, default=Path("rivals.jsonl"), help="file of results, which is resumed")
     parser.add_argument("--only", action="append", help="a dataset; may be given several times")
-    parser.add_argument("--estimator", action="append", choices=RIVALS, help="one of them; may be given several times")
+    parser.add_argument(
+        "--estimator", action="append", choices=(*RIVALS, *LENGTHS), help="one of them; may be given several times"
+    )
     parser.add_argument("--labels", type=int, nargs="+", default=[1, 4, 25], help="labels per class")
     parser.add_argument("--draws", type=int, default=3, help="random draws of the labels")
+    parser.add_argument("--held-out", action="store_true", help="compare lengths of a fit on held-out training rows")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--markdown", action="store_true", help="print the tables of the file, without measuring")
     options = parser.parse_args()
