@@ -19,10 +19,12 @@ from selftrain.cli.demo import demo
 from selftrain.cli.embed import embed
 from selftrain.cli.errors import translator_of
 from selftrain.cli.evaluate import evaluate
+from selftrain.cli.label import label
 from selftrain.cli.launch import end_with_launcher, launch
 from selftrain.cli.list import list_
 from selftrain.cli.predict import predict
 from selftrain.cli.report import report
+from selftrain.cli.serve import serve
 from selftrain.cli.suggest import suggest
 from selftrain.cli.sweep import sweep
 from selftrain.cli.test_method import test_method
@@ -41,7 +43,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, train, predict, evaluate, report, suggest, embed, bench, sweep, cache):
+for command in (demo, label, train, predict, evaluate, report, suggest, serve, embed, bench, sweep, cache):
     app.command()(command)
 app.command("list")(list_)
 app.command("test-method")(test_method)

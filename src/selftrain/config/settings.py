@@ -104,9 +104,6 @@ class DataSettings:
     """frozen: folder of cached features; unset: $SELFTRAIN_CACHE, or the user's cache folder"""
     cache_dtype: Literal["float16", "float32"] = "float16"
     """frozen: number format of stored features"""
-    engine: Annotated[Literal["auto", "torch", "onnx"], NEUTRAL] = "auto"
-    """frozen: what runs the backbone; their features differ by rounding; auto: onnxruntime where it is installed (the
-    extra onnx) and there is no GPU, else torch"""
     weak_views: Annotated[int, Between(1, 64)] = 2
     """frozen: weak views stored per image"""
     strong_views: Annotated[int, Between(1, 64)] = 4
@@ -124,8 +121,7 @@ class DataSettings:
 @dataclass(frozen=True)
 class NetworkSettings:
     backbone: str = UNSET
-    """wrn-28-2, wrn-tiny, wrn (whichever of these suits the image size), lite0, lite1, lite2, mobilenet, augnet, or any
-    timm model"""
+    """wrn-28-2, wrn-tiny, wrn (whichever of these suits the image size), lite0, or any timm model"""
     weights: str = "auto"
     """auto, none, pretrained, or a local checkpoint file"""
     bottleneck: Annotated[int, Between(0, 65536)] = UNSET

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch.nn import functional as F
 
-from selftrain.methods.fitted import principal_directions, project, unit_centred
+from selftrain.methods.fitted import project, unit_centred
 from selftrain.neighbours import nearest_rows
 
 Array = NDArray[Any]
@@ -41,7 +41,7 @@ class Pool:
         """Prepare features (n, d) of any scale."""
         raw = torch.from_numpy(np.asarray(features, np.float32))
         x = unit_centred(raw, F.normalize(raw, dim=1).mean(dim=0)) if len(raw) > 1 else F.normalize(raw, dim=1)
-        z = project(x, principal_directions(x[:: max(1, len(x) // BASIS_ROWS)], COMPONENTS))
+        z = project(x, torch.from_numpy(_directions(x[:: max(1, len(x) // BASIS_ROWS)].numpy())))
         near = nearest_rows(z, NEIGHBOURS) if len(z) > 1 else None
         none = np.zeros((len(z), 0))
         return cls(
@@ -62,3 +62,21 @@ class Pool:
         mean = self.likeness.mean(axis=1).clip(min=1e-3)
         density: Array = mean / mean.mean()
         return density
+
+
+def _directions(x: Array) -> Array:
+    """Return the directions (d, at most 64) in which the rows vary most; empty if there are no more dimensions.
+
+    Double precision, because a handful of images leaves most eigenvalues at zero, where single precision fails.
+    """
+    n, d = x.shape
+    if d <= COMPONENTS or n <= COMPONENTS:
+        return np.zeros(0, np.float32)
+    wide = x.astype(np.float64)
+    if n >= d:
+        found: Array = np.linalg.eigh(wide.T @ wide)[1][:, -COMPONENTS:].astype(np.float32)
+        return found
+    values, rows = np.linalg.eigh(wide @ wide.T)  # the same directions from a smaller matrix
+    scale = np.sqrt(np.maximum(values[-COMPONENTS:], 1e-12))
+    from_rows: Array = (wide.T @ (rows[:, -COMPONENTS:] / scale)).astype(np.float32)
+    return from_rows

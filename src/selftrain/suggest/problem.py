@@ -17,11 +17,11 @@ from numpy.typing import NDArray
 from selftrain.config.resolve import make_settings
 from selftrain.console import Reporter
 from selftrain.data.features.rows import FeatureRows, feature_batches
-from selftrain.data.images import FileImages, Images, find_images
+from selftrain.data.images import FileImages, Images
 from selftrain.data.source import Source
 from selftrain.data.sources.feature_files import load_features
-from selftrain.data.sources.folders import no_image
 from selftrain.data.sources.label_file import Row, check_alike, read_answers
+from selftrain.data.sources.photos import photo_names
 from selftrain.engine.evaluate import probabilities
 from selftrain.errors import UserError
 from selftrain.runs.extractor import Extractor
@@ -79,22 +79,12 @@ def problem_of_photos(
     """Return the pool of a folder of images, with the labels of a CSV file if there is one."""
     rows = [] if labels is None else read_answers(labels)
     check_alike([row for row in rows if not row.answer], labels or folder)
-    names = photo_names(folder, reporter)
+    names, remark = photo_names(folder)
+    if remark:
+        reporter.say(remark)
     images, features = extract(FileImages(folder, names), given, reporter, strict=strict)
     known, classes = labels_of(images.names, rows)
     return SuggestionProblem(images, features, known, classes)
-
-
-def photo_names(folder: Path, reporter: Reporter) -> list[str]:
-    """Return the images of a folder, at any depth, without those of a test set."""
-    names = find_images(folder)
-    if not names:
-        raise UserError(no_image(folder))
-    tested = [name for name in names if name.startswith("test/") and name.count("/") > 1]
-    if tested and len(tested) < len(names):
-        reporter.say(f"left out {len(tested)} images in {folder / 'test'}: test images are not labeled here")
-        names = [name for name in names if not name.startswith("test/")]
-    return names
 
 
 def labels_of(names: Sequence[str], rows: Sequence[Row]) -> tuple[Array, tuple[str, ...]]:

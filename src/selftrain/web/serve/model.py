@@ -1,0 +1,141 @@
+"""A trained run, ready to answer for one image at a time, with the training images that look most like it.
+
+Knows nothing of requests: bytes in, an answer out.
+"""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch.nn import functional as F
+
+from selftrain.console import Reporter
+from selftrain.data.features.rows import FeatureRows, feature_batches
+from selftrain.data.images import Images, LoadedImages, UnreadableImage, read_image
+from selftrain.data.source import Source
+from selftrain.engine.evaluate import probabilities
+from selftrain.errors import UserError
+from selftrain.runs.predict import Predictor
+from selftrain.runs.run import Run
+
+Array = NDArray[Any]
+MOST_PIXELS = 50_000_000
+NEAREST = 6
+UNKNOWN = 0.5
+"""an image with a higher novelty looks like none of the classes"""
+
+
+@dataclass(frozen=True, eq=False)
+class Labeled:
+    """The labeled training images of a run, as far as they are still there."""
+
+    images: Images
+    labels: list[str]
+    unit: Array
+    """(n, d) features of unit length"""
+
+
+class ServedModel:
+    """Answers for the bytes of an image."""
+
+    def __init__(self, folder: Path, reporter: Reporter):
+        self.run = Run(folder, reporter)
+        self.predictor: Predictor = self.run.predictor
+        self.name = folder.resolve().name
+        card = self.predictor.card
+        if card.features and self.predictor.origin is None:
+            raise UserError(f"`run` {folder}: was trained on features of your own, so it cannot take images.")
+        self.classes = list(card.classes)
+        self.labeled = self._labeled(reporter)
+        self._lock = threading.Lock()
+
+    def _labeled(self, reporter: Reporter) -> Labeled | None:
+        """Return the labeled images with their features; None if they or the features are not there."""
+        extractor = self.predictor.extractor
+        if extractor is None or not self.run.layout.exists:
+            return None
+        data = self.run.config.get("data", {})
+        try:
+            source = Source.from_settings(data.get("path"), root=data.get("root"), labels=data.get("labels"))
+            corpus = source.corpus(test=data.get("test"), unlabeled=data.get("unlabeled"), check="none")
+        except UserError as error:
+            reporter.warn(f"training images cannot be shown ({error})")
+            return None
+        position = {name: i for i, name in enumerate(corpus.images.names)}
+        entries = [e for e in self.run.layout.read_split().get("labeled", []) if e["path"] in position]
+        if not entries or isinstance(corpus.images, FeatureRows):
+            return None
+        images = corpus.images.subset([position[entry["path"]] for entry in entries])
+        features = torch.cat(list(feature_batches(extractor.features(images, ("clean",)), 256)))
+        return Labeled(images, [entry["label"] for entry in entries], F.normalize(features, dim=1).numpy())
+
+    def answer(self, content: bytes) -> dict[str, Any]:
+        """Return the answer for an image, as the schema describes it; UnreadableImage if it is none."""
+        image = _opened(content)
+        images = LoadedImages([image], ["image"])
+        with self._lock:  # one image at a time: a CPU has no use for more
+            if self.predictor.extractor is not None:
+                features = self.predictor.extractor.features(images, ("clean",), store=False)
+                x = next(iter(feature_batches(features, 1)))
+                (p,) = (
+                    part.cpu().numpy()[0] for part in probabilities(self.predictor.model, [x], self.predictor.device)
+                )
+                novelty = self._novelty(x)
+                near = self._nearest(x)
+            else:
+                found = self.predictor.predict(images)
+                p = found.probabilities[0]
+                novelty = None if found.novelty is None else float(found.novelty[0])
+                near = []
+        order = np.argsort(-p, kind="stable")
+        unknown = novelty is not None and novelty > UNKNOWN
+        return {
+            "label": None if unknown else self.classes[order[0]],
+            "guess": self.classes[order[0]],
+            "confidence": round(float(p[order[0]]), 6),
+            "unknown": unknown,
+            "novelty": None if novelty is None else round(novelty, 6),
+            "probabilities": {self.classes[k]: round(float(p[k]), 6) for k in order.tolist()},
+            "nearest": near,
+        }
+
+    def _novelty(self, x: torch.Tensor) -> float | None:
+        if self.predictor.novelty is None:
+            return None
+        with torch.inference_mode():
+            return float(self.predictor.novelty(x.to(self.predictor.device))[0])
+
+    def _nearest(self, x: torch.Tensor) -> list[dict[str, Any]]:
+        if self.labeled is None:
+            return []
+        cosines = self.labeled.unit @ F.normalize(x, dim=1)[0].numpy()
+        rows = np.argsort(-cosines, kind="stable")[:NEAREST].tolist()
+        names = self.labeled.images.names
+        return [
+            {
+                "id": row,
+                "name": names[row].encode("utf-8", "replace").decode(),
+                "label": self.labeled.labels[row],
+                "likeness": round(float(cosines[row]), 4),
+            }
+            for row in rows
+        ]
+
+
+def _opened(content: bytes) -> Any:
+    """Return the pixels of an image; its header is looked at first, so that a bomb is never unpacked."""
+    from selftrain.data.images.decode import opened
+
+    if not content:
+        raise UnreadableImage("image", "it is empty (0 bytes)")
+    with opened(content, "image") as header:
+        width, height = header.size
+    if width * height > MOST_PIXELS:
+        raise UnreadableImage("image", f"it has {width * height:,} pixels, more than {MOST_PIXELS:,}")
+    return read_image(content, "RGB", name="image")
