@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import cache
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -26,8 +27,9 @@ from selftrain.engine.optim import make_optimizers
 from selftrain.engine.runtime import make_fabric
 from selftrain.engine.sharding import shard_backbones
 from selftrain.methods import Method, make_method
-from selftrain.nn.layers import Classifier, Encoder, UnitFeatures
+from selftrain.nn.layers import Classifier, Encoder, OnFeatures, Tempered, UnitFeatures
 from selftrain.nn.network import Network, Task
+from selftrain.runs.model import load_model
 
 K, DIM, INPUT = 4, 6, 5
 
@@ -232,3 +234,11 @@ def trajectory(text: str, steps: int = 12, **given: Any) -> tuple[list[float], L
         go_on(loop, stream, 1)
         losses.append(meter.read()["loss"])
     return losses, loop, stream
+
+
+def saved_model(folder: Path) -> nn.Module:
+    """Return the model of a ``model`` folder without its calibration, which only changes how sure it is."""
+    model, _ = load_model(folder)
+    if isinstance(model, OnFeatures) and isinstance(model.predictor, Tempered):
+        return OnFeatures(model.encoder, model.predictor.inner, model.zoom)
+    return model.inner if isinstance(model, Tempered) else model

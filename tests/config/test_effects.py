@@ -15,8 +15,8 @@ from sklearn.datasets import load_digits
 
 import selftrain
 from selftrain.config.settings import changes_results, known_settings
-from selftrain.runs.model import load_model
 from tests.folders import fill, layout_2
+from tests.tiny import saved_model
 
 SMALL = {
     "train.steps": 3,
@@ -133,9 +133,7 @@ def test_every_setting_is_read_outside_of_config() -> None:
 
 def outcome(run: selftrain.Run) -> dict[str, Any]:
     """All that a run computed: weights, and the rows of its evaluations."""
-    weights = {
-        name: value.numpy().tobytes() for name, value in load_model(run.folder / "model")[0].state_dict().items()
-    }
+    weights = {name: value.numpy().tobytes() for name, value in saved_model(run.folder / "model").state_dict().items()}
     rows = [json.loads(line) for line in (run.folder / "metrics.jsonl").read_text().splitlines()]
     times = {"seconds", "steps_per_second", "images_per_second"}
     return {"weights": weights, "rows": [{k: v for k, v in row.items() if k not in times} for row in rows]}

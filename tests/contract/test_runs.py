@@ -17,9 +17,9 @@ from selftrain.config.resolve import make_settings
 from selftrain.engine.distributed import started
 from selftrain.engine.runtime import ProcessesMissingError, make_fabric
 from selftrain.errors import UserError
-from selftrain.runs.model import load_model
 from tests.contract.conftest import ENV, ROOT, WORDS, run
 from tests.processes import wait_for
+from tests.tiny import saved_model
 
 KILLED_AT = 4
 """the step from which on a rank is killed"""
@@ -40,7 +40,7 @@ def assert_same(folder: Path, one: Path) -> None:
         for name in ("loss", "loss_worst", "pseudo_label_quantity"):
             assert mine[name] == pytest.approx(theirs[name], abs=2e-3), name
         assert mine["accuracy"] == pytest.approx(theirs["accuracy"], abs=0.02)
-    weights, expected = (load_model(path / "model")[0].state_dict() for path in (folder, one))
+    weights, expected = (saved_model(path / "model").state_dict() for path in (folder, one))
     torch.testing.assert_close(weights, expected, rtol=0, atol=5e-3)
 
 

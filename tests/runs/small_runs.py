@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 import selftrain
-from selftrain.runs.model import load_model
+from tests.tiny import saved_model
 
 SMALL = {"train.batch": 6, "train.unlabeled_batch": 8, "data.workers": 0, "train.eval_every": 4}
 
@@ -21,7 +21,7 @@ def train_small(data: Any, out: Path, **options: Any) -> selftrain.Run:
 
 
 def weights(run: selftrain.Run) -> dict[str, torch.Tensor]:
-    return load_model(run.model)[0].state_dict()
+    return saved_model(run.model).state_dict()
 
 
 def same_weights(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:

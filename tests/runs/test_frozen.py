@@ -232,7 +232,7 @@ def test_held_out_images_are_not_extracted_again(tmp_path: Path, data: Path) -> 
         alone = run.predict([data / name for name in outputs["eval_names"]])
         assert list(alone.labels) == [alone.classes[k] for k in outputs["eval_predicted"]]  # those, in that order
         np.testing.assert_allclose(alone.confidence, outputs["eval_confidence"], atol=0.005)
-        assert np.ptp(outputs["eval_confidence"]) > 0.02  # others would have others
+        assert np.ptp(outputs["eval_confidence"]) > 0.005  # others would have others
     assert caches()[0].vectors == 24 * 7 + 2 * 2 * 3  # predict finds the features of the pool
 
 

@@ -16,9 +16,9 @@ import selftrain
 from selftrain.errors import UserError
 from selftrain.files import read_json
 from selftrain.runs import fit, survey
-from selftrain.runs.model import load_model
 from tests.cli.test_cli import run as command
 from tests.runs.feature_piles import PLAIN, K, features, last_state, part_of, train_pile, uneven, unseen
+from tests.tiny import saved_model
 
 pytestmark = pytest.mark.long
 
@@ -70,7 +70,7 @@ def test_the_reference_is_the_run_of_supervised(
         for name, text in (("self", method), ("alone", supervised))
     }
     reference = part_of(last_state(runs["self"].folder), "parts.pile.reference.")
-    assert same(reference, load_model(runs["alone"].model)[0].state_dict())
+    assert same(reference, saved_model(runs["alone"].model).state_dict())
     compared, alone = runs["self"].results["guard"]["labels_only"], runs["alone"].results
     assert {name: alone[name] for name in compared} == compared
     assert alone["guard"] is alone["prior"] is alone["screening"] is None
@@ -104,7 +104,7 @@ def test_without_guard_screening_or_estimate_there_is_no_survey(
     assert run.results["guard"] is run.results["prior"] is run.results["screening"] is None
     assert read_json(run.model / "model.json")["neighbours"] == ""
     model = part_of(last_state(run.folder), "classifier.")
-    assert same(load_model(run.model)[0].state_dict(), model)
+    assert same(saved_model(run.model).state_dict(), model)
 
 
 def never(*_: Any) -> None:
@@ -121,7 +121,7 @@ def test_each_question_alone_makes_a_survey(method: str, settings: dict[str, Any
     assert run.results["prior"] is not None
     assert (run.results["screening"] is not None) is settings["data.screen"]
     assert run.results["guard"] is None
-    assert same(load_model(run.model)[0].state_dict(), part_of(last_state(run.folder), "classifier."))
+    assert same(saved_model(run.model).state_dict(), part_of(last_state(run.folder), "classifier."))
 
 
 def test_an_empty_pool_trains_on_the_labels(tmp_path: Path) -> None:

@@ -18,11 +18,22 @@ def print_measures(measures: Mapping[str, Any], where: str | None) -> None:
     """Print accuracy and its companions, then the accuracy of each class, lowest first."""
     console = LastingConsole()
     if measures["accuracy"] is None:
-        console.print("Not evaluated: there is no test set (pass one with --test DIR) and no held-out labels.")
+        console.print(in_words(measures.get("estimated")))
         return
     console.print(_summary(measures, f"on {escape(str(where))}"))
     if measures.get("classes"):
         console.print(_per_class(measures))
+
+
+def in_words(estimated: Mapping[str, Any] | None) -> str:
+    """Return the accuracy as it is estimated without a test set, in a sentence or two."""
+    if estimated is None:
+        return "Not evaluated: there is no test set (pass one with --test DIR) and no held-out labels."
+    accuracy, low, high = (f"{100 * estimated[name]:.0f}%" for name in ("accuracy", "low", "high"))
+    return (
+        f"Estimated accuracy: {accuracy}, with 90% certainty between {low} and {high} (from {estimated['labels']} "
+        "labels, each left out in turn). For a measured one, pass a test set with --test DIR."
+    )
 
 
 def _summary(measures: Mapping[str, Any], title: str) -> Table:

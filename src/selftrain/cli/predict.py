@@ -26,6 +26,23 @@ Images = Annotated[
         "trained on features, also a .npz or .npy file (see 'selftrain embed')."
     ),
 ]
+Threshold = Annotated[
+    float | None,
+    typer.Option(min=0, max=1, metavar="P", help="Leave images with a lower confidence as unsure."),
+]
+Coverage = Annotated[
+    float | None,
+    typer.Option(max=1, metavar="SHARE", help="Label this share of the images, the surest ones; the rest is unsure."),
+]
+PriorOption = Annotated[
+    str | None,
+    typer.Option(
+        "--prior",
+        metavar="FILE|estimate|uniform",
+        help="Class frequencies of these images, if they differ from those of training: a CSV file with the columns "
+        "class,share; estimate, from the images themselves; or uniform.",
+    ),
+]
 Output = Annotated[Path, typer.Option("-o", "--output", help="CSV file to write; - is standard output.")]
 
 
@@ -34,12 +51,17 @@ def predict(
     run: RunFolder,
     images: Images,
     output: Output = Path("predictions.csv"),
+    threshold: Threshold = None,
+    coverage: Coverage = None,
+    prior: PriorOption = None,
     strict: Strict = False,
 ) -> None:
     """Label new images: write a CSV file with path, label, confidence and one probability per class.
 
+    Confidences are calibrated: of images with a confidence of 0.8, about 80% should be labeled correctly.
+
     If the run looked for images of no class, the column novelty says how little an image looks like any class, from 0
-    to 1. Check images above 0.5 before you trust their labels.
+    to 1. Above 0.5, the label is unknown.
     """
     from selftrain.files import check_writable
     from selftrain.runs.run import Run
@@ -48,8 +70,17 @@ def predict(
     if not to_stdout:
         _check_name(output)
         check_writable(output)
+    if threshold is not None and coverage is not None:
+        raise UserError("`threshold`: conflicts with `coverage`, which was also given. Give one of them.")
     reporter = make_reporter(context)
     predictions = Run(run, reporter).predict(images, strict=strict)
+    if prior is not None:
+        predictions = predictions.with_prior(prior)
+        reporter.say(_mix(predictions))
+    if threshold is not None:
+        predictions = predictions.with_threshold(threshold)
+    if coverage is not None:
+        predictions = predictions.with_coverage(coverage)
     if to_stdout:
         _print_csv(predictions)
     else:
@@ -57,7 +88,20 @@ def predict(
     report_unreadable(predictions.unreadable, reporter)
     left_out = f", {len(predictions.unreadable)} unreadable left out" if predictions.unreadable else ""
     reporter.say(f"{len(predictions)} {predictions.noun}s labeled{'' if to_stdout else f' in {output}'}{left_out}")
+    if predictions.unsure is not None:
+        unsure = int(predictions.unsure.sum())
+        reporter.say(f"{unsure:,} of {len(predictions):,} {predictions.noun}s are left as unsure")
     _report_novel(predictions, reporter)
+
+
+def _mix(predictions: Predictions) -> str:
+    """Return the class frequencies that the predictions assume, the most frequent classes first."""
+    from selftrain.text import listed
+
+    assert predictions.prior is not None
+    order = (-predictions.prior).argsort(kind="stable")[:3].tolist()
+    named = listed([f"{100 * predictions.prior[k]:.0f}% {predictions.classes[k]}" for k in order])
+    return f"class frequencies of these {predictions.noun}s: {named}"
 
 
 def _check_name(output: Path) -> None:

@@ -84,6 +84,9 @@ class DSTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     guard_ : dict or None
         What the guard chose (``choice``: ``"blend"`` or ``"labels_only"``), why (``reason``), and its evidence. None
         without a guard.
+    estimated_accuracy_ : dict or None
+        The accuracy as it is estimated without a test set: ``accuracy``, its 90% interval from ``low`` to ``high``, and
+        ``per_class``. None if no class has two labels.
     n_iter_ : int
         The number of steps taken.
 
@@ -201,6 +204,7 @@ class DSTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         self.classes_ = found.classes
         self.n_iter_ = fitted.steps
         self.guard_ = fitted.guard
+        self.estimated_accuracy_ = fitted.estimated
         self.prior_ = fitted.prior
         self.novelty_ = fitted.novelty
         self._model = fitted.model
@@ -273,7 +277,7 @@ class DSTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         return labels
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """Return the probabilities of the classes.
+        """Return the probabilities of the classes, calibrated with labels that training had not seen.
 
         Parameters
         ----------

@@ -13,11 +13,14 @@ from numpy.typing import NDArray
 
 from selftrain.config.options import AtLeast, Below, Positive
 from selftrain.methods.base import Grid
+from selftrain.methods.folds import assign_folds
 from selftrain.methods.graph import GraphMethod, adjacency, shares
 from selftrain.neighbours import Nearest
 
 Array = NDArray[Any]
 ITERATIONS = 20
+MOST_FOLDS = 8
+"""labels per class up to which each label is left out by itself; more are left out in so many folds"""
 
 
 def normalised(A: Any) -> Any:
@@ -57,4 +60,28 @@ class Diffusion(GraphMethod):
         Y[np.arange(len(y)), y] = 1 / np.bincount(y, minlength=classes)[y]
         p = shares(diffuse(normalised(adjacency(near, self.gamma)), Y, self.alpha))
         p[: len(y)] = Y[: len(y)] > 0
+        return p
+
+    def left_out(self, near: Nearest, y: Array, classes: int) -> Array:
+        W, n = normalised(adjacency(near, self.gamma)), len(y)
+        if n > MOST_FOLDS * classes:
+            return self._without_folds(W, y, classes)
+        # F is linear in Y, so the answers of the labeled images to one another hold every label that is left out
+        own = np.zeros((W.shape[0], n))
+        own[np.arange(n), np.arange(n)] = 1
+        to_label = diffuse(W, own, self.alpha)[:n]
+        np.fill_diagonal(to_label, 0)
+        count = np.bincount(y, minlength=classes)
+        scores = to_label @ (np.eye(classes)[y] / np.maximum(count, 1))
+        scores[np.arange(n), y] *= count[y] / np.maximum(count[y] - 1, 1)
+        return shares(scores)
+
+    def _without_folds(self, W: Any, y: Array, classes: int) -> Array:
+        p = np.full((len(y), classes), 1 / classes)
+        fold = assign_folds(y, MOST_FOLDS)
+        for i in range(MOST_FOLDS):
+            kept, left = np.flatnonzero(fold != i), np.flatnonzero(fold == i)
+            Y = np.zeros((W.shape[0], classes))
+            Y[kept, y[kept]] = 1 / np.bincount(y[kept], minlength=classes)[y[kept]]
+            p[left] = shares(diffuse(W, Y, self.alpha)[left])
         return p

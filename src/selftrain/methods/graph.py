@@ -6,12 +6,13 @@ Knows nothing of how labels are spread: each method defines ``spread``.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, ClassVar
+from typing import Annotated, Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
+from torch.nn import functional as F
 
 from selftrain.config.options import AtLeast, Positive
 from selftrain.methods.fitted import (
@@ -47,6 +48,17 @@ def shares(scores: Array) -> Array:
     return p
 
 
+class Graph(NamedTuple):
+    """Images, labeled ones first, and the nearest images of each."""
+
+    near: Nearest
+    features: Tensor
+    """(n, d) in the directions in which they are compared"""
+    kept: Tensor
+    """rows that may be neighbours"""
+    basis: Tensor
+
+
 @dataclass(frozen=True, kw_only=True)
 class GraphMethod(FittedMethod):
     """Labels spread along a graph of all images; a new image asks its nearest images in the graph."""
@@ -67,13 +79,30 @@ class GraphMethod(FittedMethod):
     def empty_predictor(self) -> FittedPredictor:
         return SoftNeighbours(self.T, self.k)
 
+    def left_out(self, near: Nearest, y: Array, classes: int) -> Array:
+        """Return the probabilities (n, K) of the labeled images, each as if its own label were not known."""
+        raise NotImplementedError
+
     def solve(self, x: Tensor, y: Tensor, pool: Tensor, classes: int) -> Solution:
+        return self._solve(self._connect(x, pool), y, classes)
+
+    def fit_and_leave_out(self, predictor: FittedPredictor, x: Tensor, y: Tensor, pool: Tensor, classes: int) -> Array:
+        """Fit a predictor as ``fit_predictor`` does, and return what ``left_out`` does, from the same graph."""
+        predictor.hold({"centre": F.normalize(torch.cat([x, pool]).float(), dim=1).mean(dim=0)})
+        graph = self._connect(predictor.prepare(x), predictor.prepare(pool))
+        predictor.hold(self._solve(graph, y, classes).state)
+        return self.left_out(graph.near, y.cpu().numpy(), classes)
+
+    def _connect(self, x: Tensor, pool: Tensor) -> Graph:
         everything = torch.cat([x, pool])
         kept = candidate_rows(len(everything), first=len(x)).to(x.device)
         basis = principal_directions(everything[kept], self.components)
         everything = project(everything, basis)
-        near = nearest_rows(everything, self.k, first=len(x))
-        p = torch.from_numpy(self.spread(near, y.cpu().numpy(), classes)).to(x)
-        labels = p[len(x) :].argmax(dim=1)
+        return Graph(nearest_rows(everything, self.k, first=len(x)), everything, kept, basis)
+
+    def _solve(self, graph: Graph, y: Tensor, classes: int) -> Solution:
+        p = torch.from_numpy(self.spread(graph.near, y.cpu().numpy(), classes)).to(graph.features)
+        labels = p[len(y) :].argmax(dim=1)
         pseudo = PseudoLabels(labels, torch.ones_like(labels, dtype=torch.bool))
-        return Solution({"known": everything[kept], "answers": p[kept], "basis": basis}, pseudo)
+        known, answers = graph.features[graph.kept], p[graph.kept]
+        return Solution({"known": known, "answers": answers, "basis": graph.basis}, pseudo)

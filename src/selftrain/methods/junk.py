@@ -22,6 +22,8 @@ from selftrain.methods.fitted import unit_centred
 
 Q = 0.05
 """share of the members of classes that may fall below the threshold"""
+UNKNOWN_MEMBERS = 0.03
+"""share of the unlabeled members of classes that may count as unknown"""
 NEIGHBOURS = 10
 """nearest images of the pool whose likeness counts as much as the image's own"""
 MOST_DOUBTED = 1.5
@@ -101,6 +103,18 @@ def fit_novelty(x_labeled: Tensor, y: Tensor, x_pool: Tensor, classes: int, q: f
     threshold, lower, upper = torch.quantile(s, torch.tensor([q, 0.25, 0.75], device=s.device))
     scale = ((upper - lower) / 2).clamp(min=LEAST_SCALE)
     return Novelty(centre, F.normalize(sums, dim=1), threshold, scale, lower)
+
+
+def threshold_of_unknown(novelty: Novelty, members: Tensor) -> Tensor:
+    """Return the likeness below which a new image is unknown: that of the labels, or lower.
+
+    The quantile of a few labels is uncertain. ``members`` has the likeness of the unlabeled images that seem to belong
+    to a class; no more than a small share of them may be below.
+    """
+    if not len(members):
+        return novelty.threshold
+    place = max(1, math.ceil(UNKNOWN_MEMBERS * len(members)))
+    return torch.minimum(novelty.threshold, members.kthvalue(place).values.to(novelty.threshold))
 
 
 @torch.no_grad()

@@ -6,6 +6,7 @@ Knows nothing of training, of methods or of where weights come from.
 from __future__ import annotations
 
 import copy
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -186,3 +187,22 @@ class Committee(nn.Module):
             votes = F.one_hot(p.argmax(dim=2), p.shape[2]).sum(dim=0)
             mean = (votes + mean) / (len(p) + 1)
         return mean.clamp(min=1e-12).log()
+
+
+class Tempered(nn.Module):
+    """The logits of another model, divided by a temperature: other probabilities, but the same classes.
+
+    There is one temperature per class, and an image takes that of its most probable class.
+    """
+
+    temperature: Tensor
+    """(K,)"""
+
+    def __init__(self, inner: nn.Module, temperature: Sequence[float]):
+        super().__init__()
+        self.inner = inner
+        self.register_buffer("temperature", torch.tensor(temperature, dtype=torch.float32), persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        z: Tensor = self.inner(x).float()
+        return z / self.temperature[z.argmax(dim=1)].unsqueeze(1)

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import nn
 
 from selftrain.config.resolve import with_values
 from selftrain.config.settings import settings_hash
@@ -21,6 +21,7 @@ from selftrain.engine.evaluate import answers
 from selftrain.engine.loop import Loop
 from selftrain.engine.sharding import make_whole
 from selftrain.methods import spell_method
+from selftrain.methods.confidence import risk_coverage, tempered
 from selftrain.nn.collectives import from_first
 from selftrain.nn.layers import Classifier, Committee
 from selftrain.runs.dead_classes import alarm
@@ -33,6 +34,7 @@ from selftrain.runs.network_inputs import flips
 from selftrain.runs.pile_results import in_words, pile_results
 from selftrain.runs.survey import PILE, SPREAD, Pile
 from selftrain.runs.training import Training
+from selftrain.runs.trust import Trust, judge_trust
 from selftrain.version import __version__
 
 
@@ -42,19 +44,28 @@ class Outcome(NamedTuple):
     model: nn.Module
     verdict: Verdict | None
     """of the guard; None if there was none"""
+    trust: Trust | None = None
+    """how far its probabilities can be believed; None if that is not known"""
+
+    @property
+    def calibrated(self) -> nn.Module:
+        """The model with calibrated probabilities."""
+        return self.model if self.trust is None else self.trust.applied(self.model)
 
 
 def conclude(training: Training, loop: Loop) -> Outcome:
     """Return the trained model, or the one that the guard chooses."""
     verdict = judge(training, loop.predictor)
-    return Outcome(loop.predictor if verdict is None else verdict.model, verdict)
+    model = loop.predictor if verdict is None else verdict.model
+    return Outcome(model, verdict, judge_trust(training, model, verdict))
 
 
 def finish(training: Training, loop: Loop, outcome: Outcome, layout: RunLayout, reporter: Reporter) -> None:
     """Write ``outputs.npz``, the model and ``results.json``; rank 0 writes, and the others wait for it."""
-    first, (model, verdict) = training.fabric.is_global_zero, outcome
-    measures = loop.rows[-1] if verdict is None else training.evaluate(model)
-    arrays, counts = _outputs(training, model, None if verdict is None else verdict.probabilities)
+    first, (model, verdict, trust) = training.fabric.is_global_zero, outcome
+    before = loop.rows[-1] if verdict is None else training.evaluate(model)
+    measures = before if trust is None else {**before, **_calibration(training.evaluate(outcome.calibrated))}
+    arrays, counts = _outputs(training, outcome)
     pile = pile_results(training, counts["pool_truth"], verdict, loop.rows[-1])
     if verdict is not None:
         reporter.say(in_words(verdict, pile["guard"]["labels_only"]["accuracy"], measures["accuracy"]))
@@ -66,16 +77,42 @@ def finish(training: Training, loop: Loop, outcome: Outcome, layout: RunLayout, 
     make_whole(model)
     if first:
         _save_model(training, outcome, layout)
-        layout.write_results(_results(training, loop, measures) | counts | _labels(training, dead) | pile)
+        found = _trusted(trust, before, arrays)
+        layout.write_results(_results(training, loop, measures) | counts | _labels(training, dead) | pile | found)
         reporter.say(f"run folder: {layout.folder}")
     from_first(None)  # wait until everything is written
 
 
-def _outputs(training: Training, model: nn.Module, known: Tensor | None) -> tuple[Arrays, dict[str, Any]]:
-    """Return the predictions of the final model image by image, and their counts for ``results.json``.
+def _calibration(measures: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: measures[name] for name in ("ece", "calibration")}
 
-    ``known`` are its probabilities on the sampled unlabeled images, if they were computed before.
-    """
+
+def _trusted(trust: Trust | None, before: Mapping[str, Any], arrays: Arrays) -> dict[str, Any]:
+    """Return what ``results.json`` holds about confidence, and about accuracy without a test set."""
+    curve = None
+    if "eval_truth" in arrays:
+        curve = risk_coverage(arrays["eval_confidence"], arrays["eval_predicted"] == arrays["eval_truth"])
+    calibrated = None
+    if trust is not None:
+        calibrated = {
+            "temperature": list(trust.temperature),
+            "labels": trust.labels,
+            "ece_before": before.get("ece"),
+            "calibration_before": before.get("calibration"),
+        }
+    return {
+        "calibrated": calibrated,
+        "risk_coverage": curve,
+        "estimated": None if trust is None else trust.estimated,
+    }
+
+
+def _outputs(training: Training, outcome: Outcome) -> tuple[Arrays, dict[str, Any]]:
+    """Return the predictions of the final model image by image, and their counts for ``results.json``."""
+    model, (_, verdict, trust) = outcome.calibrated, outcome
+    known = None if verdict is None else verdict.probabilities
+    if known is not None and trust is not None:
+        known = torch.from_numpy(tempered(known.double().cpu().numpy(), np.array(trust.temperature)))
     batch, device = training.settings.train.eval_batch, training.fabric.device
     corpus, evaluated = training.problem.corpus, training.evaluated
     with training.fabric.autocast():
@@ -95,14 +132,14 @@ def _outputs(training: Training, model: nn.Module, known: Tensor | None) -> tupl
 
 def final_card(training: Training, outcome: Outcome) -> ModelCard:
     """Return the card from which the final model is rebuilt."""
-    card, (model, verdict) = training.inputs.card, outcome
+    card, (model, verdict, trust) = training.inputs.card, outcome
     own = model.heads[0] if verdict is not None and isinstance(model, Committee) else model
     if not isinstance(own, Classifier) or isinstance(own.h, Committee):
         card = replace(card, predictor=spell_method(training.method))
     if verdict is not None and verdict.choice == "blend":
         assert isinstance(model, Committee)
         card = replace(card, neighbours=spell_method(SPREAD), reference=len(model.heads) > 2)
-    return card
+    return card if trust is None else trust.noted(card)
 
 
 def _save_model(training: Training, outcome: Outcome, layout: RunLayout) -> None:

@@ -73,6 +73,10 @@ class Verdict:
     model: nn.Module
     probabilities: Tensor
     """of the model on the sampled unlabeled images"""
+    neighbours: Tensor
+    """of the model of its neighbours on the same images"""
+    rows: np.ndarray
+    """places of these images among the unlabeled ones"""
 
     def record(self) -> dict[str, Any]:
         """Return the verdict as plain numbers and words for ``results.json``."""
@@ -90,20 +94,21 @@ def judge(training: Training, trained: nn.Module) -> Verdict | None:
     rows = sampled(len(split.unlabeled))
     inputs = training.inputs.clean_pool(split.unlabeled[rows], training.settings.train.eval_batch)
     weight = pile.weight[torch.from_numpy(rows).to(pile.weight.device)]
-    answers: list[tuple[Tensor, Tensor]] = []
+    answers: list[list[Tensor]] = []
     with torch.no_grad(), evaluating(pile), evaluating(trained), training.fabric.autocast():
         for batch in inputs:
             x = batch.to(training.fabric.device)
-            answers.append((probabilities(pile.reference(x)), probabilities(blend(x))))
-    alone, blended = (torch.cat(parts) for parts in zip(*answers, strict=True))
+            answers.append([probabilities(one(x)) for one in (pile.reference, pile.neighbours, trained)])
+    alone, near, own = (torch.cat(parts) for parts in zip(*answers, strict=True))
+    blended = torch.stack([own, near, *([alone] if small else [])]).mean(dim=0)  # as a committee does
     sure, ours = alone[weight > 0.5], blended[weight > 0.5]
     evidence = weigh(sure, ours, training.clean(split.labeled), split.labels, training.problem.corpus.classes)
     if evidence.alarm:
-        return Verdict("labels_only", evidence.alarm, evidence, pile.reference, alone)
+        return Verdict("labels_only", evidence.alarm, evidence, pile.reference, alone, near, rows)
     why = "nothing speaks against it" + (
         ", but few unlabeled images do for it: the labels alone vote too" if small else ""
     )
-    return Verdict("blend", why, evidence, blend, blended)
+    return Verdict("blend", why, evidence, blend, blended, near, rows)
 
 
 def weigh(sup: Tensor, ours: Tensor, x: Tensor, y: np.ndarray, classes: tuple[str, ...]) -> Evidence:

@@ -18,6 +18,7 @@ from selftrain.console import Reporter
 from selftrain.data.corpus import Corpus
 from selftrain.engine.runtime import make_fabric
 from selftrain.methods import Method
+from selftrain.methods.confidence import tempered
 from selftrain.methods.prior import PART as PRIOR
 from selftrain.methods.prior import Prior
 from selftrain.runs.finish import Outcome, final_card, screened
@@ -38,7 +39,7 @@ class Fitted:
     """What is left of a run: the final model on the CPU, and what the run found out."""
 
     model: nn.Module
-    """from inputs to logits, in evaluation mode"""
+    """from inputs to calibrated logits, in evaluation mode"""
     card: ModelCard
     steps: int
     guard: dict[str, Any] | None
@@ -53,6 +54,8 @@ class Fitted:
     """images of the corpus whose probabilities were computed on the way"""
     probabilities: NDArray[np.float32]
     """(len(rows), K)"""
+    estimated: dict[str, Any] | None
+    """the accuracy as it is estimated without a test set; None if it cannot be"""
 
 
 def fit_in_memory(
@@ -93,8 +96,10 @@ def _fitted(begun: Begun, outcome: Outcome) -> Fitted:
     if verdict is not None:
         pool = training.problem.split.unlabeled
         rows, p = pool[sampled(len(pool))], verdict.probabilities.float().cpu().numpy()
+        if outcome.trust is not None:
+            p = tempered(p, np.array(outcome.trust.temperature)).astype(np.float32)
     return Fitted(
-        model=outcome.model.cpu().eval().requires_grad_(False),
+        model=outcome.calibrated.cpu().eval().requires_grad_(False),
         card=final_card(training, outcome),
         steps=begun.loop.step,
         guard=None if verdict is None else verdict.record(),
@@ -103,4 +108,5 @@ def _fitted(begun: Begun, outcome: Outcome) -> Fitted:
         weights=trained_weights(net),
         rows=rows,
         probabilities=p,
+        estimated=None if outcome.trust is None else outcome.trust.estimated,
     )

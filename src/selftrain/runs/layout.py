@@ -23,8 +23,15 @@ from selftrain.data.features.npy import read_arrays
 from selftrain.engine.metrics import as_json
 from selftrain.errors import UserError
 from selftrain.files import append_text, is_part, read_bytes, read_json, replacing, write_json, write_text
+from selftrain.runs.records import Calibrated as Calibrated
+from selftrain.runs.records import Compared as Compared
+from selftrain.runs.records import CrossValidated as CrossValidated
+from selftrain.runs.records import Estimated as Estimated
+from selftrain.runs.records import GuardRecord as GuardRecord
+from selftrain.runs.records import JunkScreening as JunkScreening
+from selftrain.runs.records import PerClass as PerClass
+from selftrain.runs.records import PoolPrior as PoolPrior
 
-PerClass = list[float | None]
 Confusion = list[list[int]]
 Arrays = dict[str, NDArray[Any]]
 LARGEST_OUTPUTS = 1 << 28  # bytes of the arrays of ``outputs.npz``
@@ -69,66 +76,6 @@ class MetricsRow(Measures, total=False):
     """classes that are no longer predicted since the row before"""
 
 
-class CrossValidated(TypedDict):
-    """An estimate of the accuracy from folds over the labels."""
-
-    folds: int
-    labels: int
-    accuracy: float
-    accuracy_std: float
-    per_class: PerClass
-
-
-class PoolPrior(TypedDict):
-    """Class frequencies of the labels and of the unlabeled pool."""
-
-    source: str
-    """``data.prior``: ``auto`` if they are estimated"""
-    labels: list[float]
-    pool: list[float]
-    distance: float
-    """total variation between both, 0 to 1"""
-    agreement: float
-    """share of the pool on which the two models of the estimate agree"""
-    error: float | None
-    """total variation between the estimate and the true frequencies"""
-
-
-class JunkScreening(TypedDict):
-    """The search for unlabeled images of no class."""
-
-    share: float
-    """estimated share of such images; 0 if there are too few to be sure"""
-    drawn: float
-    """mean weight with which unlabeled images are drawn: 1 if all are drawn alike"""
-    auroc: float | None
-    """how well it tells images that are known to be of no class from the others"""
-
-
-class Compared(TypedDict):
-    """Measures of one of the models that the guard compares."""
-
-    accuracy: float | None
-    mean_per_class: float | None
-    worst20_percent: float | None
-    per_class: PerClass | None
-
-
-class GuardRecord(TypedDict):
-    """The verdict of the guard, its evidence, and the measures of both models."""
-
-    choice: Literal["blend", "labels_only"]
-    reason: str
-    disagreement: float
-    limit: float
-    growth: float
-    grown: str | None
-    left_out_accuracy: float | None
-    labels: int
-    labels_only: Compared
-    self_trained: Compared
-
-
 class Results(Measures, total=False):
     """``results.json``, written when a run is finished."""
 
@@ -170,6 +117,10 @@ class Results(Measures, total=False):
     prior: PoolPrior | None
     screening: JunkScreening | None
     guard: GuardRecord | None
+    calibrated: Calibrated | None
+    risk_coverage: list[list[float]] | None
+    """``[coverage, accuracy, lowest confidence]`` of the surest evaluated images"""
+    estimated: Estimated | None
 
 
 MEASURES = tuple(Measures.__annotations__)

@@ -26,7 +26,7 @@ from selftrain.methods import make_method
 from selftrain.methods.fitted import FittedMethod
 from selftrain.methods.junk import Novelty
 from selftrain.nn.backbones import Backbone, Preprocessing, build_backbone
-from selftrain.nn.layers import Classifier, Committee, Encoder, OnFeatures, UnitFeatures, mlp_head
+from selftrain.nn.layers import Classifier, Committee, Encoder, OnFeatures, Tempered, UnitFeatures, mlp_head
 from selftrain.nn.network import Network, Task
 from selftrain.nn.tensor_file import Stored, check_finite, read_tensors, stored_tensors, write_tensors
 from selftrain.runs.layout import ModelLayout
@@ -37,7 +37,14 @@ FORMAT = 1
 WITHOUT_NOVELTY = "If you delete it, the model predicts without novelty."
 LARGEST_NOVELTY = 1 << 28  # bytes
 BACKBONE = "encoder.backbone."  # prefix of a frozen backbone's weights
-OPTIONAL = ("neighbours", "reference", "integer_classes", "origin")  # fields that older models lack
+OPTIONAL = (
+    "neighbours",
+    "reference",
+    "integer_classes",
+    "origin",
+    "temperature",
+    "prior",
+)  # fields that older models lack
 
 
 @dataclass(frozen=True)
@@ -70,6 +77,10 @@ class ModelCard:
     """whether the labels were integers, which predictions in Python then are as well"""
     origin: dict[str, Any] | None = None
     """the backbone that made the features, if the input is features and it is known"""
+    temperature: tuple[float, ...] = ()
+    """by which logits are divided, for each predicted class; empty if probabilities are not calibrated"""
+    prior: tuple[float, ...] = ()
+    """class frequencies of the images that the model was trained on; empty if they are not known"""
 
 
 def make_card(
@@ -187,6 +198,7 @@ def load_model(folder: Path) -> tuple[nn.Module, ModelCard]:
 
     The folder may come from anybody. Shapes are compared before memory is taken for them, checksums before numbers are
     used, and the weights of a frozen backbone are hashed: features are stored under the hash of what computed them.
+    Its logits are calibrated: their softmax is what ``predict`` writes.
     """
     files = ModelLayout(folder)
     values = _read_card(files)
@@ -196,6 +208,8 @@ def load_model(folder: Path) -> tuple[nn.Module, ModelCard]:
                 **{key: values[key] for key in ModelCard.__dataclass_fields__ if key in values or key not in OPTIONAL},
                 "classes": tuple(values["classes"]),
                 "preprocessing": preprocessing_from(values["preprocessing"]),
+                "temperature": _per_class(values, "temperature"),
+                "prior": _per_class(values, "prior"),
             }
         )
         if {len(card.preprocessing.mean), len(card.preprocessing.std)} - {1, card.channels}:
@@ -209,7 +223,26 @@ def load_model(folder: Path) -> tuple[nn.Module, ModelCard]:
         raise UserError(f"{folder}: not a model that this version can read ({first_line(error)}).") from None
     if isinstance(model, OnFeatures):
         card = replace(card, weights=_backbone_hash(model, card, folder))
-    return model.eval(), card
+    return calibrated(model, card).eval(), card
+
+
+def calibrated(model: nn.Module, card: ModelCard) -> nn.Module:
+    """Return a model whose probabilities are calibrated as the card says: the same classes, other confidences."""
+    if not card.temperature:
+        return model
+    if isinstance(model, OnFeatures):
+        return OnFeatures(model.encoder, Tempered(model.predictor, card.temperature), model.zoom)
+    return Tempered(model, card.temperature)
+
+
+def _per_class(values: dict[str, Any], name: str) -> tuple[float, ...]:
+    """Return one positive number per class from a card, or nothing if the card has none."""
+    found = tuple(float(value) for value in values.get(name) or ())
+    if found and (len(found) != len(values["classes"]) or not all(0 <= value < math.inf for value in found)):
+        raise ValueError(f"{name}: expected {len(values['classes'])} positive numbers, one per class")
+    if name == "temperature" and not all(found):
+        raise ValueError(f"{name}: must be positive")
+    return found
 
 
 def _read_card(files: ModelLayout) -> dict[str, Any]:

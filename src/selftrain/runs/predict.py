@@ -6,7 +6,7 @@ Knows nothing of training; a run's ``model`` folder is all it needs.
 from __future__ import annotations
 
 import csv
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -26,10 +26,11 @@ from selftrain.data.images import Images, UnreadableImage, check_images
 from selftrain.data.images.memory import Memory
 from selftrain.data.source import Source
 from selftrain.data.views.image_views import clean_batches
-from selftrain.engine.evaluate import confusion_matrix, probabilities
-from selftrain.engine.metrics import summarise
+from selftrain.engine.evaluate import probabilities, tally
+from selftrain.engine.metrics import calibration, summarise
 from selftrain.errors import UserError
 from selftrain.files import replacing
+from selftrain.methods.confidence import estimate_prior, surest, with_prior
 from selftrain.methods.junk import Novelty
 from selftrain.nn.backbones import build_backbone
 from selftrain.nn.layers import OnFeatures
@@ -42,6 +43,10 @@ from selftrain.runs.model import (
     preprocessing_from,
     weights_hash,
 )
+from selftrain.runs.shares import given_shares
+
+UNSURE, UNKNOWN = "unsure", "unknown"
+"""what stands in place of a label"""
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,10 @@ class Predictions:
     """whether the model was trained on integer labels"""
     noun: str = "image"
     """what the predictions are about: image, or row"""
+    prior: np.ndarray | None = None
+    """(K,) class frequencies that the probabilities assume; None if the model does not know them"""
+    unsure: np.ndarray | None = None
+    """(n,) bool: no label is given, because the confidence is too low; None if every image gets one"""
 
     @property
     def labels(self) -> list[Any]:
@@ -70,6 +79,61 @@ class Predictions:
     def confidence(self) -> NDArray[Any]:
         highest: NDArray[Any] = self.probabilities.max(axis=1)
         return highest
+
+    @property
+    def answers(self) -> list[Any]:
+        """The class of each image as a file has it: ``unknown`` or ``unsure`` where no class is given."""
+        answers = self.labels
+        for word, marked in ((UNSURE, self.unsure), (UNKNOWN, self.unknown)):
+            for i in np.flatnonzero(marked) if marked is not None else ():
+                answers[i] = word
+        return answers
+
+    @property
+    def unknown(self) -> np.ndarray | None:
+        """(n,) bool: the image looks like none of the classes; None if the model cannot tell."""
+        if self.novelty is None or UNKNOWN in self.classes:
+            return None
+        marked: np.ndarray = self.novelty > 0.5
+        return marked
+
+    def with_threshold(self, threshold: float) -> Predictions:
+        """Return predictions that give no label to images with a lower confidence."""
+        if not 0 <= threshold <= 1:
+            raise UserError(f"`threshold={threshold}`: must be between 0 and 1.")
+        return self._unsure(self.confidence < threshold, "threshold")
+
+    def with_coverage(self, coverage: float) -> Predictions:
+        """Return predictions that give a label to this share of the images, the surest ones."""
+        if not 0 < coverage <= 1:
+            raise UserError(f"`coverage={coverage}`: must be a share above 0 and up to 1, such as 0.8.")
+        return self._unsure(~surest(self.confidence, coverage), "coverage")
+
+    def _unsure(self, unsure: np.ndarray, argument: str) -> Predictions:
+        if UNSURE in self.classes:
+            raise UserError(f"`{argument}`: the model has a class {UNSURE!r}, so images cannot be left as unsure.")
+        return replace(self, unsure=unsure)
+
+    def with_prior(self, prior: str | Path | Sequence[float]) -> Predictions:
+        """Return predictions for images with other class frequencies than those of training.
+
+        ``prior`` is a CSV file ``class,share``, one share per class, ``"uniform"``, or ``"estimate"`` to estimate them
+        from these images.
+        """
+        if self.prior is None:
+            raise UserError("`prior`: this model does not know the class frequencies that it was trained on.")
+        new = estimate_prior(self.probabilities, self.prior) if prior == "estimate" else self._shares(prior)
+        p = with_prior(self.probabilities, self.prior, new).astype(self.probabilities.dtype)
+        return replace(self, probabilities=p, prior=np.asarray(new, self.prior.dtype))
+
+    def _shares(self, prior: str | Path | Sequence[float]) -> np.ndarray:
+        if isinstance(prior, (str, Path)):
+            found = given_shares(str(prior), self.classes, "`prior`", "estimate, uniform")
+            return found.numpy()
+        shares = np.asarray(prior, np.float64)
+        if shares.shape != (len(self.classes),) or not (shares >= 0).all() or not 0 < shares.sum() < np.inf:
+            raise UserError(f"`prior`: expected {len(self.classes)} shares of at least 0, one per class.")
+        return np.asarray(shares / shares.sum())
 
     @property
     def novel(self) -> list[str]:
@@ -84,7 +148,8 @@ class Predictions:
     def save(self, path: str | Path) -> Path:
         """Write a CSV file and return its path.
 
-        Its columns are path, label, confidence, novelty (if the model has it), and ``prob_<class>`` for each class.
+        Its columns are path, label, confidence, novelty (if the model has it), and ``prob_<class>`` for each class. The
+        label is ``unknown`` if the novelty is above 0.5, and ``unsure`` if a threshold or a coverage was asked for.
         """
         path = Path(path)
         with (
@@ -99,7 +164,7 @@ class Predictions:
         writer = csv.writer(file)
         more = [] if self.novelty is None else ["novelty"]
         writer.writerow(["path", "label", "confidence", *more, *(f"prob_{name}" for name in self.classes)])
-        for i, (name, label, p) in enumerate(zip(self.paths, self.labels, self.probabilities, strict=True)):
+        for i, (name, label, p) in enumerate(zip(self.paths, self.answers, self.probabilities, strict=True)):
             novelty = [] if self.novelty is None else [f"{self.novelty[i]:.4f}"]
             writer.writerow([name, label, f"{p.max():.6f}", *novelty, *(f"{value:.6f}" for value in p)])
 
@@ -146,6 +211,7 @@ class Predictor:
             np.concatenate(novelty) if novelty else None,
             self.card.integer_classes,
             noun,
+            np.array(self.card.prior) if self.card.prior else None,
         )
 
     def takes(self, source: Source) -> Literal["images", "features"]:
@@ -172,9 +238,10 @@ class Predictor:
         noun = "rows" if isinstance(images, FeatureRows) else "images"
         with self.reporter.progress("evaluating", len(images), noun) as bar:
             counted = _counted(inputs, bar.reach)
-            confusion = confusion_matrix(self.model, counted, labels, len(self.card.classes), self.device)
+            confusion, bins = tally(self.model, counted, labels, len(self.card.classes), self.device)
         return {
             **summarise(confusion),
+            **calibration(bins),
             "classes": list(self.card.classes),
             "images": int(confusion.sum()),
             "confusion": confusion.tolist(),

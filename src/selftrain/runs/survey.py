@@ -7,10 +7,7 @@ likeness to the classes tells which images belong to none. Knows nothing of equa
 from __future__ import annotations
 
 import copy
-import csv
-import math
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,18 +20,17 @@ from selftrain.console import Reporter
 from selftrain.data.views.stream import batches
 from selftrain.engine.loop import Loop
 from selftrain.engine.optim import make_optimizers
-from selftrain.errors import UserError, nearest
-from selftrain.files import read_bytes
 from selftrain.methods import Diffusion, Method, Supervised
 from selftrain.methods.fitted import FittedPredictor, principal_directions, project
 from selftrain.methods.functional import probabilities
-from selftrain.methods.junk import NEIGHBOURS, Novelty, fit_novelty, screen
+from selftrain.methods.junk import NEIGHBOURS, Novelty, fit_novelty, screen, threshold_of_unknown
 from selftrain.methods.prior import PART as PRIOR
 from selftrain.methods.prior import Prior, estimate_shares
 from selftrain.neighbours import nearest_rows
 from selftrain.nn.contexts import evaluating
 from selftrain.nn.network import Network
 from selftrain.runs.image_outputs import sampled
+from selftrain.runs.shares import given_shares
 from selftrain.runs.training import Training
 from selftrain.text import listed
 
@@ -54,8 +50,10 @@ class Pile(nn.Module):
     junk_share: Tensor
     agreement: Tensor
     """share of the pool on which the two models agree"""
+    left_out: Tensor
+    """(labels, K) what the graph says about each label without it; NaN in a run that began with an older version"""
 
-    def __init__(self, net: Network) -> None:
+    def __init__(self, net: Network, labels: int) -> None:
         super().__init__()
         K, (dim,) = net.task.classes, net.task.shape
         self.reference = copy.deepcopy(net.classifier).requires_grad_(False)
@@ -65,6 +63,11 @@ class Pile(nn.Module):
         self.register_buffer("likeness", torch.zeros(net.task.unlabeled))
         self.register_buffer("junk_share", torch.zeros(()))
         self.register_buffer("agreement", torch.zeros(()))
+        self.register_buffer("left_out", torch.full((labels, K), torch.nan))
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *more: Any) -> None:
+        state_dict.setdefault(f"{prefix}left_out", self.left_out)
+        super()._load_from_state_dict(state_dict, prefix, *more)
 
 
 def guards(settings: Settings, method: Method) -> bool:
@@ -98,47 +101,12 @@ def add_parts(net: Network, settings: Settings, method: Method, labels: np.ndarr
     for one in net.members:
         one.parts[PRIOR] = prior
     if surveys(settings, method):
-        net.parts[PILE] = Pile(net)
+        net.parts[PILE] = Pile(net, len(labels))
 
 
 def _given_prior(text: str, classes: Sequence[str]) -> Tensor | None:
     """Return the frequencies that ``data.prior`` gives; None if they are estimated or those of the labels."""
-    if text in ("auto", "labels"):
-        return None
-    if text == "uniform":
-        return torch.full((len(classes),), 1 / len(classes))
-    path = Path(text)
-    if not path.is_file():
-        raise UserError(
-            f"data.prior={text}: expected auto, labels, uniform, or a CSV file with the columns class,share."
-        )
-    shares = dict.fromkeys(classes, 0.0)
-    try:
-        lines = read_bytes(path).decode("utf-8-sig").splitlines(keepends=True)
-        rows = list(csv.DictReader(lines))
-    except (UnicodeDecodeError, csv.Error) as error:
-        raise UserError(f"data.prior={text}: not a CSV file ({error}).") from None
-    for number, row in enumerate(rows, 2):
-        name, share = row.get("class"), row.get("share")
-        if name not in shares:
-            raise UserError(
-                f"data.prior={text}, row {number}: there is no class {name!r}.{nearest(str(name), classes)}"
-            )
-        shares[name] = _share(str(share), f"data.prior={text}, row {number}")
-    values = torch.tensor([shares[name] for name in classes])
-    if not values.sum() > 0:
-        raise UserError(f"data.prior={text}: the shares of all classes are 0.")
-    return values / values.sum()
-
-
-def _share(text: str, where: str) -> float:
-    try:
-        share = float(text)
-    except ValueError:
-        raise UserError(f"{where}: the share {text!r} is not a number.") from None
-    if not 0 <= share < math.inf:
-        raise UserError(f"{where}: the share {text!r} must be a number of at least 0.")
-    return share
+    return None if text in ("auto", "labels") else given_shares(text, classes, "data.prior", "auto, labels, uniform")
 
 
 def survey(training: Training, reporter: Reporter) -> None:
@@ -157,7 +125,8 @@ def survey(training: Training, reporter: Reporter) -> None:
         bar.reach(1)
         weight = pile.weight[torch.from_numpy(rows).to(pile.weight.device)]
         members = hidden & (weight > 0.5)
-        SPREAD.fit_predictor(pile.neighbours, x, y, pool[members], net.task.classes)
+        left_out = SPREAD.fit_and_leave_out(pile.neighbours, x, y, pool[members], net.task.classes)
+        pile.left_out.copy_(torch.from_numpy(left_out))
         bar.reach(2)
         with evaluating(pile):
             p = torch.cat([probabilities(pile.reference(part)) for part in torch.split(pool, BATCH)])
@@ -210,7 +179,8 @@ def _screen(training: Training, pile: Pile, x: Tensor, y: Tensor, pool: Tensor, 
     if whole and len(pool) > 1:
         unit = novelty.prepare(pool)
         near = nearest_rows(project(unit, principal_directions(unit, SPREAD.components)), NEIGHBOURS).rows
-    found = screen(novelty, _likeness(training, novelty), len(x), near)
+    own = _likeness(training, novelty)
+    found = screen(novelty, own, len(x), near)
     weight = torch.from_numpy(found.weight).to(pile.weight)
     # The mean of an uneven pool is near its largest class, which then looks like nothing; labels have no such mean.
     by_labels = fit_novelty(x, y, x[:0], training.net.task.classes)
@@ -218,6 +188,7 @@ def _screen(training: Training, pile: Pile, x: Tensor, y: Tensor, pool: Tensor, 
     weight[torch.from_numpy(np.isin(split.unlabeled, split.labeled)).to(weight.device)] = 1  # labeled: members
     pile.weight.copy_(weight)
     pile.likeness.copy_(torch.from_numpy(found.likeness))
+    pile.novelty.threshold.copy_(threshold_of_unknown(novelty, own[weight > 0.5]))
     pile.junk_share.fill_(min(found.share, float(1 - weight.mean())))
 
 
