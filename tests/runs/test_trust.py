@@ -265,6 +265,7 @@ def test_the_classifier_is_calibrated() -> None:
     x, y = uneven()
     settings = {"train.batch": 6, "train.unlabeled_batch": 8, "network.bottleneck": 16}
     clf = selftrain.DSTClassifier(steps=30, settings=settings, random_state=0).fit(x, y)
+    assert clf.estimated_accuracy_ is not None
     assert clf.estimated_accuracy_["labels"] == 12
     new = clf.label_distributions_[np.flatnonzero(y < 0)]
     assert clf.predict_proba(x[y < 0]) == pytest.approx(new, abs=1e-3)

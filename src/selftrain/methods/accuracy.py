@@ -32,9 +32,8 @@ BELIEF = 8.0
 """labels per class that the estimate over all classes is worth in the estimate of a single class"""
 GRID = np.geomspace(0.1, 10, 61)
 SURE_T, FALL, USUAL_SD = 0.43, 2.45, 0.12
-"""a graph of neighbours needs the temperature SURE_T exp(FALL (1 - A)) if it agrees with the labels-only model on a share
-A of the pool, whatever the images; and how much its logarithm varies. The less the two agree, the surer it is for nothing.
-"""
+"""a graph of neighbours needs the temperature SURE_T exp(FALL (1 - A)) if it agrees with the labels-only model on a
+share A of the pool, whatever the images; USUAL_SD is how much its logarithm varies"""
 
 
 @dataclass(frozen=True)
