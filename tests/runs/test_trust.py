@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import selftrain
+from selftrain.checksums import FIELD
 from selftrain.errors import UserError
 from selftrain.files import read_json, write_json
 from selftrain.methods import Diffusion
@@ -164,6 +165,7 @@ def test_a_model_without_a_temperature_is_read_as_before(run: selftrain.Run, tmp
     shutil.copytree(run.model, tmp_path / "old")
     card = read_json(tmp_path / "old" / "model.json")
     temperature = card.pop("temperature")[0]
+    del card[FIELD]
     del card["prior"]
     write_json(tmp_path / "old" / "model.json", card)
     x, _ = unseen()
@@ -179,8 +181,10 @@ def test_a_broken_temperature_is_an_error(run: selftrain.Run, tmp_path: Path, va
     import shutil
 
     shutil.copytree(run.model, tmp_path / "model")
-    write_json(tmp_path / "model" / "model.json", {**read_json(run.model / "model.json"), "temperature": value})
-    with pytest.raises(UserError, match="not a model that this version can read"):
+    card = {**read_json(run.model / "model.json"), "temperature": value}
+    del card[FIELD]
+    write_json(tmp_path / "model" / "model.json", card)
+    with pytest.raises(UserError, match="temperature"):
         load_model(tmp_path / "model")
 
 
