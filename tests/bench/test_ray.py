@@ -6,6 +6,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -13,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from selftrain.bench.cells import attempt, cells_of
-from selftrain.bench.executors.ray import RayCluster
+from selftrain.bench.executors.ray import RayCluster, _check_alive
 from selftrain.bench.grid import run_grid
 from selftrain.bench.spec import Bench, Row
 from selftrain.bench.table import markdown
@@ -74,6 +75,26 @@ def test_an_error_that_the_user_has_to_fix_is_not_retried(tmp_path: Path) -> Non
     assert "/nowhere" in next(iter(failed.values()))
     with pytest.raises(UserError, match=r"`gpus_per_run=0\.5`: the cluster has 0 GPUs"):
         run_grid(cells_of(BENCH, seeds=1), None, tmp_path, RayCluster(gpus_per_run=0.5))
+
+
+@pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "no.such.host.invalid:6379"])
+def test_a_dead_address_is_an_error_within_seconds(address: str) -> None:
+    started = time.monotonic()
+    with pytest.raises(UserError, match=f"`ray_address={address}`: nothing answers"):
+        _check_alive(address)
+    assert time.monotonic() - started < 20
+    _check_alive("auto")
+    _check_alive(None)
+    with pytest.raises(UserError, match="expected HOST:PORT"):
+        _check_alive("one:two:three")
+
+
+def test_the_address_is_checked_before_ray_starts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ray = pytest.importorskip("ray")
+    monkeypatch.setattr(ray, "is_initialized", lambda: False)
+    monkeypatch.setattr(ray, "init", lambda **_: pytest.fail("Ray was started"))
+    with pytest.raises(UserError, match="nothing answers"):
+        run_grid(cells_of(BENCH, seeds=1), None, tmp_path, RayCluster("127.0.0.1:1"))
 
 
 def test_ray_is_an_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,8 +9,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import optuna
 import pytest
 import yaml
+from optuna.distributions import CategoricalDistribution
+from optuna.trial import create_trial
 
 from selftrain.console import Reporter
 from selftrain.data.source import Source
@@ -20,6 +23,7 @@ from selftrain.runs.run import Run
 from selftrain.runs.trainer import train
 from selftrain.sweep.search import Sweep
 from selftrain.sweep.space import Range, parse_search, read_space, size, usual_space
+from selftrain.sweep.trial import Objective, untried
 from tests.processes import started, wait_for
 
 pytestmark = pytest.mark.long
@@ -162,6 +166,41 @@ def test_a_small_grid_is_searched_completely_and_resumed(tmp_path: Path) -> None
     run = train(config=tmp_path / "best.yaml", out=tmp_path / "best", quiet=True)
     assert run.results["evaluated_on"] == "test"
     assert run.results["labeled"] == 40
+
+
+def test_no_point_is_tried_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Even if the sampler always asks for the first point."""
+    ran: list[dict[str, Any]] = []
+
+    def run(self: Any, trial: Any, values: dict[str, Any], home: Path) -> float:
+        ran.append(dict(values))
+        return float(values["method.tau"])
+
+    def always_first(self: Any, study: Any, trial: Any, name: str, distribution: Any) -> Any:
+        return distribution.choices[0]
+
+    monkeypatch.setattr(optuna.samplers.TPESampler, "sample_independent", always_first)
+    monkeypatch.setattr(optuna.samplers.TPESampler, "sample_relative", lambda *_: {})
+    monkeypatch.setattr(Objective, "_run", run)
+    space = {"method.tau": (0.7, 0.8, 0.9), "method.lam": (0.3, 1.0)}
+    result = Sweep(GIVEN, tmp_path / "sweep", space, 5, 2, None, "s", False, 10).run(QUIET)
+    assert len(ran) == 5
+    assert len({tuple(values.items()) for values in ran}) == 5
+    assert [trial["state"] for trial in result.trials] == ["complete"] * 5
+    assert result.value == max(values["method.tau"] for values in ran)
+
+
+def test_an_untried_point_is_found_if_there_is_one() -> None:
+    space: dict[str, Any] = {"a": (1, 2), "b": tuple(range(200))}
+    trials = [create_trial(params={"a": a, "b": b}, distributions={
+        "a": CategoricalDistribution((1, 2)), "b": CategoricalDistribution(tuple(range(200)))}, value=0.0)
+        for a in (1, 2) for b in range(200) if (a, b) != (2, 77)]  # fmt: skip
+    assert untried(space, trials, 0) == {"a": 2, "b": 77}
+    assert untried({"a": (1, 2)}, [create_trial(params={"a": a}, distributions={
+        "a": CategoricalDistribution((1, 2))}, value=0.0) for a in (1, 2)], 0) is None  # fmt: skip
+    whole = untried({"a": Range(1, 3, False)}, [], 0)
+    assert whole is not None
+    assert whole["a"] in (1, 2, 3)
 
 
 def test_bad_trials_end_early(tmp_path: Path) -> None:

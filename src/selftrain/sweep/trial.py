@@ -5,7 +5,10 @@ Knows nothing of where the study is stored.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+import math
+import random
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import mean
@@ -21,11 +24,14 @@ from selftrain.errors import DivergedError
 from selftrain.runs.layout import RunLayout
 from selftrain.runs.trainer import train
 from selftrain.sweep.plan import Plan
-from selftrain.sweep.space import Range
+from selftrain.sweep.space import Range, Space, size
+
+DRAWS = 100
+"""random points that are drawn in search of one that was not tried"""
 
 
 class SurplusError(Exception):
-    """Several processes asked for the last trial at once, or for the same one."""
+    """Several processes asked for the last trial at once, or the point was tried before."""
 
 
 def counts(trial: FrozenTrial) -> bool:
@@ -49,12 +55,10 @@ class Objective:
         if len(earlier) >= self.plan.trials:
             raise SurplusError
         values = {name: _suggest(trial, name, choice) for name, choice in self.plan.space.items()}
-        if same := [t for t in earlier if t.params == trial.params]:
-            if self.plan.exhaustive:
-                raise SurplusError  # every point of the grid has its turn
-            if finished := [t for t in same if t.state == TrialState.COMPLETE]:
-                trial.set_user_attr("folder", finished[0].user_attrs.get("folder", ""))
-                return float(finished[0].value or 0)
+        if any(t.params == trial.params for t in earlier):
+            if not self.plan.exhaustive and (other := untried(self.plan.space, earlier, trial.number)):
+                trial.study.enqueue_trial(other)
+            raise SurplusError  # it does not count; in a grid that is searched whole, every point has its turn
         self.trial = trial
         name = trial.user_attrs.get("folder") or f"trial-{trial.number:04d}"
         trial.set_user_attr("folder", name)
@@ -110,6 +114,33 @@ class Objective:
             results: Mapping[str, Any] = run.read_results()
             scores.append(float(results[metric]))
         return mean(scores)
+
+
+def untried(space: Space, earlier: Sequence[FrozenTrial], seed: int) -> dict[str, Any] | None:
+    """Return a random point that no trial has had; None if there seems to be none."""
+    rng, tried = random.Random(seed), [trial.params for trial in earlier]
+    for _ in range(DRAWS):
+        point = {name: _draw(rng, choice) for name, choice in space.items()}
+        if point not in tried:
+            return point
+    if size(space) == math.inf:
+        return None
+    names = list(space)
+    points = (dict(zip(names, values, strict=True)) for values in itertools.product(*map(_values, space.values())))
+    return next((point for point in points if point not in tried), None)
+
+
+def _values(choice: tuple[Any, ...] | Range) -> tuple[Any, ...]:
+    return () if isinstance(choice, Range) else choice
+
+
+def _draw(rng: random.Random, choice: tuple[Any, ...] | Range) -> Any:
+    if not isinstance(choice, Range):
+        return rng.choice(choice)
+    low, high = (math.log(choice.low), math.log(choice.high)) if choice.log else (choice.low, choice.high)
+    value = rng.uniform(low, high)
+    value = min(max(math.exp(value) if choice.log else value, choice.low), choice.high)
+    return round(value) if choice.whole else value
 
 
 def _suggest(trial: optuna.Trial, name: str, choice: tuple[Any, ...] | Range) -> Any:

@@ -6,6 +6,8 @@ Knows nothing of what a cell is, except that ``attempt`` runs it. Run folders mu
 from __future__ import annotations
 
 import os
+import re
+import socket
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -18,6 +20,9 @@ from selftrain.engine.allocator import keep_freed_memory
 from selftrain.errors import UserError
 from selftrain.runs.layout import Results, RunLayout
 from selftrain.text import first_line
+
+ANSWER = 5.0
+"""seconds in which a cluster has to answer"""
 
 
 @dataclass(frozen=True)
@@ -76,6 +81,7 @@ class RayCluster:
             yield ray
             return
         address = self.address or os.environ.get("RAY_ADDRESS")
+        _check_alive(address)
         given: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
         given |= {"address": address} if address else {"include_dashboard": False, "num_cpus": self.processes}
         try:
@@ -86,6 +92,23 @@ class RayCluster:
             yield ray
         finally:
             ray.shutdown()
+
+
+def _check_alive(address: str | None) -> None:
+    """Raise a UserError if nothing answers at an address within seconds; Ray itself would try for minutes."""
+    place = re.fullmatch(r"(?:ray://)?(?P<host>[^:/]+|\[[^]]+\])(?::(?P<port>\d+))?", address or "auto")
+    if place is None:
+        raise UserError(f"`ray_address={address}`: expected HOST:PORT, ray://HOST:PORT or auto.")
+    if place["host"] in ("auto", "local"):
+        return
+    port = int(place["port"] or (10001 if str(address).startswith("ray://") else 6379))
+    try:
+        socket.create_connection((place["host"].strip("[]"), port), timeout=ANSWER).close()
+    except (OSError, OverflowError) as error:
+        raise UserError(
+            f"`ray_address={address}`: nothing answers at {place['host']}:{port} ({error}). Start a cluster there with "
+            f"'ray start --head', or leave it out to use this machine."
+        ) from None
 
 
 def _run(cell: Cell, root: Path | None, out: Path) -> tuple[Results | None, str]:
