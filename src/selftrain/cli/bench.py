@@ -80,6 +80,14 @@ Tolerance = Annotated[
     typer.Option(min=0, help="--verify: largest difference between shares on another machine or with other versions."),
 ]
 
+DryRun = Annotated[
+    bool,
+    typer.Option("--dry-run", help="Train nothing: print every run with its settings, and estimate memory and hours."),
+]
+TeraFlops = Annotated[
+    float, typer.Option(min=0.001, help="--dry-run: operations per second that a GPU sustains, in units of 10^12.")
+]
+
 
 def bench(
     context: typer.Context,
@@ -101,6 +109,8 @@ def bench(
     seed: LineSeed = None,
     tolerance: Tolerance = 0.02,
     method_file: MethodFiles = None,
+    dry_run: DryRun = False,
+    tflops: TeraFlops = 20.0,
     quiet: Quiet = False,
 ) -> None:
     """Run every method of a bench on every dataset with every seed, and show the table.
@@ -123,6 +133,11 @@ def bench(
         allow_method_file(file)
     chosen = _choose(name, [name_files(text) for text in methods or []], datasets)
     cells = cells_of(chosen, seeds, settings_from(set_))
+    if dry_run:
+        from selftrain.bench.dry_run import describe
+
+        typer.echo(describe(cells, tflops))
+        return
     reporter = make_reporter(context, quiet)
     executor = _executor(engine, processes, ray_address, gpus_per_run)
     with _sigterm_like_ctrl_c():

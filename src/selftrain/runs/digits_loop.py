@@ -69,19 +69,26 @@ def _digits(classes: int) -> tuple[Any, Any]:
 
 
 def digits_run(
-    method: Method, *, regime: str = "scratch", labels: Sequence[int] = (4,) * 10, steps: int = 20, batch: int = 16
+    method: Method,
+    *,
+    regime: str = "scratch",
+    labels: Sequence[int] = (4,) * 10,
+    steps: int = 20,
+    batch: int = 16,
+    unlabeled_batch: int | None = None,
 ) -> DigitsRun:
     """Return a run with ``labels[k]`` labels of class k, before its first step.
 
     In the frozen regime, pixels are features.
     """
     pixels, target = _digits(len(labels))
+    per_step = unlabeled_batch or 2 * batch
     known = np.concatenate([np.flatnonzero(target == k)[:n] for k, n in enumerate(labels)])
     others = np.arange(200)
     settings = make_settings(
         regime,
         {
-            "train.steps": steps, "train.batch": batch, "train.unlabeled_batch": 2 * batch, "optim.lr": 0.03,
+            "train.steps": steps, "train.batch": batch, "train.unlabeled_batch": per_step, "optim.lr": 0.03,
             "train.accelerator": "cpu", "optim.ema": 0.0,
         },
     )  # fmt: skip
@@ -108,7 +115,7 @@ def digits_run(
     net = Network(Classifier(psi, nn.Linear(psi.dim, len(labels))), task)
     method.setup(net)
     stream = Stream(
-        views[0], target[known], views[1], method.views, batch=batch, unlabeled_batch=2 * batch, seed=0,
+        views[0], target[known], views[1], method.views, batch=batch, unlabeled_batch=per_step, seed=0,
         rank=fabric.global_rank, ranks=fabric.world_size,
     )  # fmt: skip
     loop = Loop(
