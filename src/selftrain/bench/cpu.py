@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from selftrain.bench import paper
 from selftrain.bench.paper import DST, SUPERVISED, TABLE_1, TABLE_2, amount, by_amount
 from selftrain.bench.spec import Bench, Row, pairs, rows_against_base, rows_of
-from selftrain.methods import METHODS, Wrapper, method_info
+from selftrain.methods import METHODS, AddOn, Wrapper, method_info
 from selftrain.methods.spelling import parse
 
 FOLDERS = ("cifar10-mini", "ucmerced")
@@ -42,7 +42,10 @@ def runs_frozen(method: str) -> bool:
 
 
 def every_method(spelled: Mapping[str, str] | None = None) -> Iterator[str]:
-    """Yield all methods that train a network on features: labels only, each base alone and in DST, then the others."""
+    """Yield all methods that train a network on features: labels only, each base alone and in DST, then the others.
+
+    Add-ons are around FixMatch.
+    """
     spelled = spelled or {}
     yield "supervised"
     for base in BASES:
@@ -52,6 +55,7 @@ def every_method(spelled: Mapping[str, str] | None = None) -> Iterator[str]:
         info = method_info(name)
         if not (info.labels_only or info.can_be_base or info.is_wrapper or info.fitted) and runs_frozen(name):
             yield spelled.get(name, name)
+    yield from (f"{name}(fixmatch)" for name, method in METHODS.items() if issubclass(method, AddOn))
 
 
 FITTED = tuple(name for name, method in METHODS.items() if method.fitted)
