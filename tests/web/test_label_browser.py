@@ -145,6 +145,7 @@ def test_forty_photos_by_keyboard_with_a_kill_in_the_middle(
     page.keyboard.press("1")  # no server: the page says so, and nothing is lost
     page.wait_for_selector("#problem:not([hidden])")
     assert "cannot be reached" in page.text_content("#problem")
+    page.context.close()
 
     server = Server(photos)
     page = browser.new_context(viewport={"width": 360, "height": 740}, color_scheme="dark").new_page()
