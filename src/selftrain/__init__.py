@@ -17,12 +17,13 @@ from selftrain.openmp import wait_passively
 from selftrain.version import __version__
 
 if TYPE_CHECKING:
-    from selftrain.api import Run, keep_freed_memory, pseudo_label_measures, train, write_report
+    from selftrain.api import ExportedModel, Run, keep_freed_memory, pseudo_label_measures, train, write_report
     from selftrain.errors import UserError
     from selftrain.estimator import DSTClassifier, FrozenFeatures, LabeledStratifiedKFold, LabelQuery
 
 __all__ = [
     "DSTClassifier",
+    "ExportedModel",
     "FrozenFeatures",
     "LabelQuery",
     "LabeledStratifiedKFold",
@@ -38,6 +39,7 @@ __all__ = [
 PUBLIC_MODULES = (
     "selftrain",
     "selftrain.batch",
+    "selftrain.check",
     "selftrain.estimator",
     "selftrain.methods",
     "selftrain.nn",

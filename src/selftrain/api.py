@@ -12,6 +12,9 @@ from typing import Any, ParamSpec
 
 from selftrain.engine.allocator import keep_freed_memory
 from selftrain.engine.metrics import pseudo_label_measures
+from selftrain.export.export import export
+from selftrain.export.exported import ExportedModel
+from selftrain.export.hub import pull, push
 from selftrain.report import write_report
 from selftrain.runs import bias, trainer
 from selftrain.runs.layout import CrossValidated, Reference
@@ -19,7 +22,7 @@ from selftrain.runs.run import Run as RunFolder
 from selftrain.suggest import Suggestions
 from selftrain.suggest import suggest as find_suggestions
 
-__all__ = ["Run", "keep_freed_memory", "pseudo_label_measures", "train", "write_report"]
+__all__ = ["ExportedModel", "Run", "keep_freed_memory", "pseudo_label_measures", "train", "write_report"]
 
 P = ParamSpec("P")
 
@@ -50,6 +53,30 @@ class Run(RunFolder):
     def suggest(self, n: int = 20, *, seed: int = 0) -> Suggestions:
         """Return the unlabeled images of the run that are most worth a label, the most useful first."""
         return find_suggestions(self.folder, n, seed=seed, reporter=self.reporter)
+
+    def export(self, out: str | Path, *, format: str | None = None, int8: Any = None) -> Path:
+        """Write the model as one file that runs without torch or selftrain, and return its path.
+
+        Parameters
+        ----------
+        out
+            The file to write: .onnx or .pt2 (``torch.export``). ``predict.py`` and the classes are
+            written beside an .onnx file.
+        format
+            ``onnx`` or ``torch``; by default, whatever the suffix says.
+        int8
+            Images like those to predict. The backbone is then computed in 8-bit integers, whose ranges they set (ONNX).
+        """
+        return export(self.folder, out, format=format, int8=int8, reporter=self.reporter)
+
+    def push(self, repository: str, *, private: bool = False) -> str:
+        """Upload the model and its card to the Hugging Face Hub as ``user/name``, and return the new revision."""
+        return push(self.folder, repository, private=private, reporter=self.reporter)
+
+    @classmethod
+    def from_hub(cls, name: str) -> Run:
+        """Return a model of the Hugging Face Hub, ``user/name`` or ``user/name@revision``, downloaded if needed."""
+        return cls(pull(name))
 
     def decompose(self, *, data: Any = None, test: Any = None) -> Reference:
         """Return data bias and training bias of every class; train on the same labels alone first, if needed.

@@ -15,14 +15,17 @@ from rich.markup import escape
 
 from selftrain.cli.bench import bench
 from selftrain.cli.cache import cache
+from selftrain.cli.check import check
 from selftrain.cli.demo import demo
 from selftrain.cli.embed import embed
 from selftrain.cli.errors import translator_of
 from selftrain.cli.evaluate import evaluate
+from selftrain.cli.export import export
 from selftrain.cli.label import label
 from selftrain.cli.launch import end_with_launcher, launch
 from selftrain.cli.list import list_
 from selftrain.cli.predict import predict
+from selftrain.cli.push import push
 from selftrain.cli.report import report
 from selftrain.cli.serve import serve
 from selftrain.cli.suggest import suggest
@@ -43,7 +46,23 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
-for command in (demo, label, train, predict, evaluate, report, suggest, serve, embed, bench, sweep, cache):
+for command in (
+    demo,
+    label,
+    check,
+    train,
+    predict,
+    evaluate,
+    report,
+    suggest,
+    serve,
+    export,
+    push,
+    embed,
+    bench,
+    sweep,
+    cache,
+):
     app.command()(command)
 app.command("list")(list_)
 app.command("test-method")(test_method)

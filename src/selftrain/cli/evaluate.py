@@ -11,7 +11,7 @@ from typing import Annotated
 
 import typer
 
-from selftrain.cli.options import Root, RunFolder, Strict, make_reporter
+from selftrain.cli.options import Root, RunOrModel, Strict, make_reporter, open_model
 
 Data = Annotated[
     str,
@@ -29,7 +29,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print every measure as JSO
 
 def evaluate(
     context: typer.Context,
-    run: RunFolder,
+    run: RunOrModel,
     data: Data,
     labels: Labels = None,
     root: Root = None,
@@ -39,9 +39,8 @@ def evaluate(
     """Show the accuracy of a trained model on labeled images, class by class."""
     from selftrain.cli.measures import print_measures
     from selftrain.engine import metrics
-    from selftrain.runs.run import Run
 
-    measures = Run(run, make_reporter(context)).evaluate(data, labels, root=root, strict=strict)
+    measures = open_model(run, make_reporter(context)).evaluate(data, labels, root=root, strict=strict)
     if as_json:
         typer.echo(json.dumps(metrics.as_json(measures), indent=2, ensure_ascii=False))
     else:

@@ -16,11 +16,19 @@ from selftrain.errors import UserError
 
 if TYPE_CHECKING:
     from selftrain.console import Reporter
+    from selftrain.export.exported import ExportedModel
+    from selftrain.runs.run import Run
 
 MOST_NAMED = 20
 """unreadable images that are named; of more, their number is given"""
 
 RunFolder = Annotated[Path, typer.Argument(help="A run folder.")]
+RunOrModel = Annotated[
+    Path,
+    typer.Argument(
+        help="A run folder, an .onnx file made by 'selftrain export', or hf:USER/NAME[@REVISION], a model on the hub."
+    ),
+]
 Root = Annotated[Path | None, typer.Option(help="Folder that holds the datasets.")]
 Settings = Annotated[
     list[str] | None,
@@ -86,3 +94,18 @@ def report_unreadable(unreadable: Sequence[object], reporter: Reporter) -> None:
         reporter.warn(f"left out {error}")
     if len(unreadable) > MOST_NAMED:
         reporter.warn(f"and {len(unreadable) - MOST_NAMED} more")
+
+
+def open_model(path: Path, reporter: Reporter) -> Run | ExportedModel:
+    """Return the run in a folder or on the hub, or an exported model."""
+    if path.suffix.lower() == ".onnx" and not path.is_dir():
+        from selftrain.export.exported import ExportedModel
+
+        return ExportedModel(path, reporter)
+    from selftrain.runs.run import Run
+
+    if str(path).startswith("hf:") and not path.exists():
+        from selftrain.export.hub import pull
+
+        path = pull(str(path), reporter=reporter)
+    return Run(path, reporter)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from selftrain.cli.options import RunFolder, Strict, make_reporter, report_unreadable
+from selftrain.cli.options import RunOrModel, Strict, make_reporter, open_model, report_unreadable
 from selftrain.errors import UserError
 
 if TYPE_CHECKING:
@@ -48,7 +48,7 @@ Output = Annotated[Path, typer.Option("-o", "--output", help="CSV file to write;
 
 def predict(
     context: typer.Context,
-    run: RunFolder,
+    run: RunOrModel,
     images: Images,
     output: Output = Path("predictions.csv"),
     threshold: Threshold = None,
@@ -64,7 +64,6 @@ def predict(
     to 1. Above 0.5, the label is unknown.
     """
     from selftrain.files import check_writable
-    from selftrain.runs.run import Run
 
     to_stdout = str(output) == "-"
     if not to_stdout:
@@ -73,7 +72,7 @@ def predict(
     if threshold is not None and coverage is not None:
         raise UserError("`threshold`: conflicts with `coverage`, which was also given. Give one of them.")
     reporter = make_reporter(context)
-    predictions = Run(run, reporter).predict(images, strict=strict)
+    predictions = open_model(run, reporter).predict(images, strict=strict)
     if prior is not None:
         predictions = predictions.with_prior(prior)
         reporter.say(_mix(predictions))

@@ -68,7 +68,8 @@ class Novelty(nn.Module):
     def likeness(self, x: Tensor) -> Tensor:
         """Return s (n,): the highest cosine of each image with a prototype."""
         with torch.autocast(x.device.type, enabled=False):
-            parts = [_cosines(self.prepare(part), self.prototypes).amax(dim=1) for part in torch.split(x, CHUNK)]
+            chunks = torch.split(x, CHUNK) if x.shape[0] > CHUNK else (x,)  # len() would fix the batch of an export
+            parts = [_cosines(self.prepare(part), self.prototypes).amax(dim=1) for part in chunks]
         return torch.cat(parts)
 
     def forward(self, x: Tensor) -> Tensor:

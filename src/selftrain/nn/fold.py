@@ -22,20 +22,20 @@ ACTIVATIONS: dict[type[nn.Module], tuple[str, list[float]]] = {
 }
 
 
-def fold_batch_norm(net: nn.Module, example: Tensor) -> nn.Module:
+def fold_batch_norm(net: nn.Module, example: Tensor, *, pack: bool = True) -> nn.Module:
     """Return a copy of ``net`` with every batch norm folded into the convolution before it.
 
-    On a CPU, a convolution also applies the activation that follows, and its weights are stored in the order in which
-    it reads them. A forward pass of ``example`` shows which layer follows which. ``net`` must be in evaluation mode and
-    is not changed. If the copy's output differs, ``net`` itself is returned.
+    Unless ``pack`` is False, a convolution on a CPU also applies the activation that follows, and stores its weights in
+    the order in which it reads them. A forward pass of ``example`` shows which layer follows which. ``net`` must be in
+    evaluation mode and is not changed. If the copy's output differs, ``net`` itself is returned.
     """
     mkldnn: Any = torch.backends.mkldnn  # untyped
-    packs = example.device.type == "cpu" and mkldnn.is_available()
+    packs = pack and example.device.type == "cpu" and mkldnn.is_available()
     with torch.inference_mode():
         expected = net(example)
-        for pack in (True, False) if packs else (False,):
+        for packed in (True, False) if packs else (False,):
             try:
-                found = (copied := _folded(net, example, pack))(example)
+                found = (copied := _folded(net, example, packed))(example)
             except (
                 RuntimeError,
                 AttributeError,
@@ -56,7 +56,7 @@ def folding_of(net: nn.Module) -> str:
 
 def _folded(net: nn.Module, example: Tensor, pack: bool) -> nn.Module:
     copied = copy.deepcopy(net)
-    follows, sizes = _convolutions_before_norms(copied, example)
+    follows, sizes = _convolutions_before_norms(copied, example, pack)
     replaced: dict[nn.Module, nn.Module] = {}
     for norm, convolution in follows.items():
         _fold(convolution, norm)
@@ -75,7 +75,7 @@ def _folded(net: nn.Module, example: Tensor, pack: bool) -> nn.Module:
 
 
 def _convolutions_before_norms(
-    net: nn.Module, example: Tensor
+    net: nn.Module, example: Tensor, pack: bool
 ) -> tuple[dict[nn.BatchNorm2d, nn.Conv2d], dict[nn.Conv2d, torch.Size]]:
     """Return the convolution whose output each batch norm takes, and the input shape of each convolution."""
     made: dict[int, tuple[nn.Conv2d, Tensor]] = {}
@@ -92,7 +92,7 @@ def _convolutions_before_norms(
             follows[module] = made[id(inputs[0])][0]
 
     for module in net.modules():
-        if type(module) is nn.Conv2d:
+        if type(module) is nn.Conv2d or (isinstance(module, nn.Conv2d) and not pack):  # others pad their input first
             hooks.append(module.register_forward_hook(after_convolution))
         elif isinstance(module, nn.BatchNorm2d) and module.track_running_stats:
             hooks.append(module.register_forward_pre_hook(before_norm))

@@ -19,6 +19,7 @@ from selftrain.console import Reporter
 from selftrain.data.features.rows import FeatureRows
 from selftrain.engine.evaluate import answers
 from selftrain.engine.loop import Loop
+from selftrain.engine.metrics import as_json
 from selftrain.engine.sharding import make_whole
 from selftrain.methods import spell_method
 from selftrain.methods.confidence import risk_coverage, tempered
@@ -30,6 +31,7 @@ from selftrain.runs.guard import Verdict, judge
 from selftrain.runs.image_outputs import evaluated_outputs, never_predicted, pool_counts, pool_outputs, sampled
 from selftrain.runs.layout import MEASURES, Arrays, Results, RunLayout
 from selftrain.runs.model import ModelCard, save_model
+from selftrain.runs.model_readme import write_readme
 from selftrain.runs.network_inputs import flips
 from selftrain.runs.pile_results import in_words, pile_results
 from selftrain.runs.survey import PILE, SPREAD, Pile
@@ -78,7 +80,9 @@ def finish(training: Training, loop: Loop, outcome: Outcome, layout: RunLayout, 
     if first:
         _save_model(training, outcome, layout)
         found = _trusted(trust, before, arrays)
-        layout.write_results(_results(training, loop, measures) | counts | _labels(training, dead) | pile | found)
+        results = as_json(_results(training, loop, measures) | counts | _labels(training, dead) | pile | found)
+        write_readme(layout, results)
+        layout.write_results(results)
         reporter.say(f"run folder: {layout.folder}")
     from_first(None)  # wait until everything is written
 

@@ -329,6 +329,11 @@ class ModelLayout:
         return self.folder / "model.json"
 
     @property
+    def readme(self) -> Path:
+        """The model card for people; absent in older models."""
+        return self.folder / "README.md"
+
+    @property
     def novelty(self) -> Path:
         """What tells images of no class from members of classes; absent in older models."""
         return self.folder / "novelty.safetensors"
