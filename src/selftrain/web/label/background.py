@@ -80,8 +80,9 @@ class Background:
         process = self._process
         assert process is not None
         assert process.stdout is not None
-        for line in process.stdout:
-            take(self.session, json.loads(line))
+        with process.stdout as lines:
+            for line in lines:
+                take(self.session, json.loads(line))
         if process.wait() != 0:
             self._failed()
 

@@ -25,6 +25,7 @@ class FinalTraining:
         self._process: subprocess.Popen[str] | None = None
         self._lines: deque[str] = deque(maxlen=12)
         self._out: Path | None = None
+        self._reader: threading.Thread | None = None
 
     @property
     def command(self) -> str:
@@ -41,13 +42,23 @@ class FinalTraining:
             [sys.executable, "-m", "selftrain", *self.words, "--out", str(out)],
             stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, encoding="utf-8", errors="replace",
         )  # fmt: skip
-        threading.Thread(target=self._read, daemon=True).start()
+        self._reader = threading.Thread(target=self._read, daemon=True)
+        self._reader.start()
 
     def _read(self) -> None:
         assert self._process is not None
         assert self._process.stderr is not None
-        for line in self._process.stderr:
-            self._lines.append(line.rstrip())
+        with self._process.stderr as lines:
+            for line in lines:
+                self._lines.append(line.rstrip())
+
+    def wait(self, seconds: float | None = None) -> int:
+        """Wait until the process has ended and all its lines are read; return its exit code."""
+        assert self._process is not None
+        assert self._reader is not None
+        code = self._process.wait(seconds)
+        self._reader.join(seconds)
+        return code
 
     def stop(self) -> None:
         """End the process; the run folder can be resumed."""
