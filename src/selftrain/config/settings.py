@@ -104,6 +104,9 @@ class DataSettings:
     """frozen: folder of cached features; unset: $SELFTRAIN_CACHE, or the user's cache folder"""
     cache_dtype: Literal["float16", "float32"] = "float16"
     """frozen: number format of stored features"""
+    engine: Annotated[Literal["auto", "torch", "onnx"], NEUTRAL] = "auto"
+    """frozen: what runs the backbone; their features differ by rounding; auto: onnxruntime where it is installed (the
+    extra onnx) and there is no GPU, else torch"""
     weak_views: Annotated[int, Between(1, 64)] = 2
     """frozen: weak views stored per image"""
     strong_views: Annotated[int, Between(1, 64)] = 4

@@ -5,9 +5,12 @@ Knows nothing of methods or training; views are made and features stored by ``se
 
 from __future__ import annotations
 
+import hashlib
+import json
 import threading
 from collections.abc import Sequence
 from functools import cached_property
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -22,8 +25,10 @@ from selftrain.data.features.stored import StoredFeatures
 from selftrain.data.images import Images
 from selftrain.data.views.content_views import ContentViews
 from selftrain.data.views.image_views import ImageViews
+from selftrain.errors import UserError
 from selftrain.nn.fold import fold_batch_norm, folding_of
 from selftrain.nn.layers import Encoder
+from selftrain.nn.onnx_engine import OnnxNetwork, engine_name, is_exported, is_installed, make_onnx
 from selftrain.runs.model import ModelCard, weights_hash
 
 PIXELS_PER_PASS = 1 << 17  # on a CPU, small passes keep activations in the cache: 8 images of 128 x 128
@@ -39,26 +44,61 @@ class Extractor:
         self.encoder = encoder.eval().requires_grad_(False)
         self.encoder = self.encoder.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.dim = encoder.dim
-        self._folded: nn.Module | None = None
-        self._folding = threading.Lock()  # several threads ask for it
+        self.batch = max(1, PIXELS_PER_PASS // card.preprocessing.size**2) if device.type == "cpu" else 256
+        self._network: nn.Module | OnnxNetwork | None = None
+        self._making = threading.Lock()  # several threads ask for it
 
     def __call__(self, pixels: Tensor) -> Tensor:
         torch.set_num_threads(1)  # for this thread: several threads share the cores, each with a batch of its own
         with torch.inference_mode():
-            features: Tensor = self.folded(pixels.to(self.device)).float()
+            features: Tensor = self.network(pixels.to(self.device)).float()
         return features.cpu()
 
     @property
-    def folded(self) -> nn.Module:
+    def network(self) -> nn.Module | OnnxNetwork:
         """The encoder in its fastest form, made when there is something to compute."""
-        with self._folding:
-            if self._folded is None:
-                like = self.card.preprocessing
-                generator = torch.Generator().manual_seed(0)
-                shape = (2, self.card.channels, like.size, like.size)
-                example = torch.randint(256, shape, dtype=torch.uint8, generator=generator)
-                self._folded = fold_batch_norm(self.encoder, example.to(self.device))
-            return self._folded
+        with self._making:
+            if self._network is None and self.uses_onnx:
+                self._network = make_onnx(self.encoder, self._example(self.batch), self._engines, self._name)
+                if self._network is None:
+                    raise UserError(f"{self._engines}: onnxruntime can no longer run this backbone. Delete the folder.")
+            if self._network is None:
+                self._network = fold_batch_norm(self.encoder, self._example(2))
+            return self._network
+
+    @cached_property
+    def uses_onnx(self) -> bool:
+        """Whether onnxruntime runs the backbone: where it is installed, on a CPU, unless it cannot run this network."""
+        asked = self.data.engine == "onnx"
+        if asked and not is_installed():
+            raise UserError('data.engine=onnx: onnxruntime is not installed. Run pip install "selftrain[onnx]".')
+        if self.data.engine == "torch" or self.device.type != "cpu" or not is_installed():
+            return False
+        known = is_exported(self._engines, self._name)
+        if known is None:
+            self._network = make_onnx(self.encoder, self._example(self.batch), self._engines, self._name)
+        if known is False or (known is None and self._network is None):
+            if asked:
+                raise UserError(
+                    f"data.engine=onnx: onnxruntime cannot run backbone {self.card.backbone}. Leave the setting out."
+                )
+            return False
+        return True
+
+    def _example(self, n: int) -> Tensor:
+        shape = (n, self.card.channels, self.card.preprocessing.size, self.card.preprocessing.size)
+        generator = torch.Generator().manual_seed(0)
+        return torch.randint(256, shape, dtype=torch.uint8, generator=generator).to(self.device)
+
+    @property
+    def _engines(self) -> Path:
+        return cache_root(self.data.cache) / "engines"
+
+    @cached_property
+    def _name(self) -> str:
+        """The name of the exported network: all that it depends on."""
+        about = {**self._described, "batch": self.batch, "engine": engine_name(), "torch": torch.__version__}
+        return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:24]
 
     def features(self, images: Images, names: Sequence[str], flip: bool = True, *, store: bool = True) -> Features:
         """Return the features (n, views, dim) of the named views of every image; only those not stored are computed.
@@ -81,7 +121,7 @@ class Extractor:
                 root=cache_root(self.data.cache) if store else None,
                 dtype=self.data.cache_dtype,
                 threads=threads if on_cpu else 4,
-                batch=max(1, PIXELS_PER_PASS // like.size**2) if on_cpu else 256,
+                batch=self.batch,
                 reporter=self.reporter,
             )
         finally:
@@ -89,10 +129,16 @@ class Extractor:
 
     @cached_property
     def about(self) -> dict[str, Any]:
-        """Everything that features depend on besides the image and the view.
+        """Everything that features depend on besides the image and the view."""
+        if self.uses_onnx:
+            return {**self._described, "engine": engine_name(), "precision": "float32"}
+        network = self.network
+        assert isinstance(network, nn.Module)
+        return {**self._described, "engine": f"torch {torch.__version__}", "folding": folding_of(network)}
 
-        The hash is that of the weights in memory, not one that a model's card claims.
-        """
+    @cached_property
+    def _described(self) -> dict[str, Any]:
+        """The network. The hash is that of the weights in memory, not one that a model's card claims."""
         like = self.card.preprocessing
         return {
             "backbone": self.card.backbone,
@@ -102,8 +148,6 @@ class Extractor:
             "mean": list(like.mean),
             "std": list(like.std),
             "interpolation": like.interpolation,
-            "engine": f"torch {torch.__version__}",
-            "folding": folding_of(self.folded),
         }
 
 

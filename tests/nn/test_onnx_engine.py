@@ -1,0 +1,118 @@
+"""Networks in onnxruntime: the same answers as in torch, from a file that is checked, or none at all."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+
+from selftrain.config.resolve import make_settings
+from selftrain.console import Reporter
+from selftrain.data.images import ArrayImages
+from selftrain.errors import UserError
+from selftrain.nn import onnx_engine
+from selftrain.nn.onnx_engine import is_exported, make_onnx
+from selftrain.runs import extractor as extractor_module
+from selftrain.runs.network_inputs import make_extractor
+
+pytest.importorskip("onnxruntime")
+EXAMPLE = torch.randint(256, (4, 3, 16, 16), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
+
+
+class Small(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.body = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU6(), nn.AdaptiveAvgPool2d(1))
+
+    def forward(self, x: Tensor) -> Tensor:
+        out: Tensor = self.body(x.float() / 255).flatten(1)
+        return out
+
+
+class Random(Small):
+    """Answers differently each time, so no file can agree with it."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        return super().forward(x) + torch.rand(())
+
+
+@pytest.fixture
+def net() -> nn.Module:
+    torch.manual_seed(0)
+    return Small().eval()
+
+
+def test_answers_are_those_of_torch(net: nn.Module, tmp_path: Path) -> None:
+    assert is_exported(tmp_path, "net") is None
+    made = make_onnx(net, EXAMPLE, tmp_path, "net")
+    assert made is not None
+    assert is_exported(tmp_path, "net") is True
+    torch.testing.assert_close(made(EXAMPLE), net(EXAMPLE), atol=1e-5, rtol=1e-5)
+    with ThreadPoolExecutor(4) as pool:
+        assert all(torch.equal(found, made(EXAMPLE)) for found in pool.map(made, [EXAMPLE] * 16))
+    for i in range(4):  # an answer does not depend on the place in a batch, nor on the others
+        order = [i, (i + 1) % 4, (i + 2) % 4, (i + 2) % 4]
+        assert torch.equal(made(EXAMPLE[order])[0], made(EXAMPLE)[i])
+
+
+def test_the_file_is_used_again_unless_it_is_damaged(
+    net: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    make_onnx(net, EXAMPLE, tmp_path, "net")
+    exports: list[Any] = []
+    write = onnx_engine._write
+    monkeypatch.setattr(onnx_engine, "_write", lambda *args: (exports.append(args), write(*args)))  # type: ignore[func-returns-value]
+    assert make_onnx(net, EXAMPLE, tmp_path, "net") is not None
+    assert exports == []
+    for harm in (b"", b"x" * 500):
+        (tmp_path / "net.onnx").write_bytes(harm)
+        made = make_onnx(net, EXAMPLE, tmp_path, "net")
+        assert made is not None
+        torch.testing.assert_close(made(EXAMPLE), net(EXAMPLE), atol=1e-5, rtol=1e-5)
+    with torch.no_grad():
+        next(net.parameters()).mul_(2)  # other weights under the same name
+    made = make_onnx(net, EXAMPLE, tmp_path, "net")
+    assert made is not None
+    torch.testing.assert_close(made(EXAMPLE), net(EXAMPLE), atol=1e-5, rtol=1e-5)
+    assert len(exports) == 3
+
+
+def test_what_cannot_be_run_is_remembered(tmp_path: Path) -> None:
+    assert make_onnx(Random().eval(), EXAMPLE, tmp_path, "net") is None
+    assert is_exported(tmp_path, "net") is False
+    assert "answers differ" in (tmp_path / "net.txt").read_text()
+
+
+def test_a_folder_that_cannot_be_written(net: nn.Module, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    made = make_onnx(net, EXAMPLE, tmp_path / "file", "net")
+    assert made is not None
+    torch.testing.assert_close(made(EXAMPLE), net(EXAMPLE), atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.long
+def test_features_of_both_engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extractor_module, "is_installed", onnx_engine.is_installed)
+    images = ArrayImages(np.random.default_rng(0).integers(0, 256, (5, 40, 40, 3), dtype=np.uint8))
+    found, keys = [], []
+    for engine in ("torch", "onnx", "auto"):
+        chosen = {"data.engine": engine, "data.size": 32, "data.cache": str(tmp_path), "data.cache_dtype": "float32"}
+        extractor = make_extractor(make_settings("frozen", chosen), None, torch.device("cpu"), Reporter(quiet=True))
+        found.append(np.asarray(extractor.features(images, ("clean", "strong_1"))))
+        keys.append(extractor.about)
+    assert np.abs(found[0] - found[1]).max() < 1e-4 * np.abs(found[0]).max()
+    assert np.array_equal(found[1], found[2])  # stored once
+    assert keys[0]["engine"].startswith("torch")
+    assert keys[1] == keys[2] != keys[0]
+    alone = np.asarray(extractor.features(images.subset([3]), ("clean", "strong_1"), store=False))
+    assert np.array_equal(alone[0], found[1][3])
+    monkeypatch.setattr(extractor_module, "is_installed", lambda: False)
+    settings = make_settings("frozen", {"data.engine": "onnx", "data.size": 32, "data.cache": str(tmp_path)})
+    extractor = make_extractor(settings, None, torch.device("cpu"), Reporter(quiet=True))
+    with pytest.raises(UserError, match=r"data.engine=onnx: onnxruntime is not installed.*selftrain\[onnx\]"):
+        extractor.features(images, ("clean",))
