@@ -286,6 +286,43 @@ def test_a_package_is_found_without_running_it_and_checked_by_hash(
         build_backbone("augnet")
 
 
+# several at once
+
+
+def test_side_by_side_each_backbone_sees_images_as_it_expects() -> None:
+    both = build_backbone("test_vit+resnet18", weights="none", size=32).eval()
+    assert (both.dim, both.channels, both.pretrained, both.name) == (64 + 512, 3, False, "test_vit+resnet18")
+    net: Any = both.net
+    one, other = net.members
+    assert one.preprocessing.mean != other.preprocessing.mean
+    pixels = torch.rand(2, 3, 32, 32)
+
+    def normalised(psi: Backbone) -> Tensor:
+        like = psi.preprocessing
+        return (pixels - torch.tensor(like.mean).view(3, 1, 1)) / torch.tensor(like.std).view(3, 1, 1)
+
+    with torch.inference_mode():
+        expected = [F.normalize(psi(normalised(psi)), dim=1) for psi in (one, other)]
+        torch.testing.assert_close(both(normalised(both)), torch.cat(expected, dim=1), rtol=1e-4, atol=1e-5)
+    torch.manual_seed(9)
+    copy = build_backbone("test_vit+resnet18", weights="none", size=32)
+    copy.load_state_dict(both.state_dict())  # a saved model comes back
+
+
+@pytest.mark.parametrize("name", ["lite0+", "+lite0", "lite0+lite0", "+"])
+def test_side_by_side_needs_different_names(name: str) -> None:
+    with says(f"backbone {name!r}", "different names with a plus sign"):
+        build_backbone(name)
+
+
+def test_side_by_side_has_no_single_file(tmp_path: Path) -> None:
+    (tmp_path / "own.pth").touch()
+    with says("own.pth", "cannot hold the weights of 2 backbones"):
+        build_backbone("resnet18+resnet34", weights=str(tmp_path / "own.pth"))
+    with says("backbone 'resnet5O'", "resnet50"):
+        build_backbone("resnet18+resnet5O", weights="none")
+
+
 # timm
 
 

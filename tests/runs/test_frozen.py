@@ -220,6 +220,16 @@ def test_the_weights_in_use_decide_and_not_a_claim(tmp_path: Path, data: Path) -
     assert sorted(info.vectors for info in caches()) == [12, before]
 
 
+def test_two_backbones_at_once(tmp_path: Path, data: Path) -> None:
+    run = frozen(data, tmp_path / "run", labels_per_class=2, size=32, method="fixmatch", backbone="lite0+lite1")
+    assert run.results["backbone"] == "lite0+lite1"
+    assert run.results["accuracy"] > 0.6
+    again = selftrain.Run(run.folder)
+    assert again.predictor.extractor is not None
+    assert again.predictor.extractor.dim == 2560
+    assert again.evaluate(data)["accuracy"] == run.results["accuracy"]
+
+
 def test_held_out_images_are_not_extracted_again(tmp_path: Path, data: Path) -> None:
     held_out = {"data.validation_per_class": 2, "data.evaluate_on": "validation"}
     for seed in (0, 1):

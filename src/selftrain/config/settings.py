@@ -124,8 +124,8 @@ class DataSettings:
 @dataclass(frozen=True)
 class NetworkSettings:
     backbone: str = UNSET
-    """wrn-28-2, wrn-tiny, wrn (whichever of these suits the image size), lite0, lite1, lite2, mobilenet, augnet, or any
-    timm model"""
+    """wrn-28-2, wrn-tiny, wrn (whichever of these suits the image size), lite0, lite1, lite2, mobilenet, augnet, any
+    timm model, or several: lite0+lite2"""
     weights: str = "auto"
     """auto, none, pretrained, or a local checkpoint file"""
     bottleneck: Annotated[int, Between(0, 65536)] = UNSET

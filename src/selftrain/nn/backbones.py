@@ -5,11 +5,14 @@ Knows nothing of classes, methods, training or datasets. Images must be normalis
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
+import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from selftrain.errors import UserError, nearest
 from selftrain.nn.offline import OFFLINE, is_published, load_in_order, offline_file
@@ -55,8 +58,35 @@ class Backbone(nn.Module):
         return f"name={self.name!r}, dim={self.dim}, channels={self.channels}, weights={self.weights!r}"
 
 
+class SideBySide(nn.Module):
+    """The features of several backbones beside each other, those of each scaled to length 1.
+
+    Images are normalised as the first backbone expects; the others get them as they expect.
+    """
+
+    def __init__(self, members: Sequence[Backbone]) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(members)
+        first = members[0].preprocessing
+        for k, member in enumerate(members):
+            mean, std, own_mean, own_std = (
+                torch.tensor(values).view(-1, 1, 1)
+                for values in (first.mean, first.std, member.preprocessing.mean, member.preprocessing.std)
+            )
+            self.register_buffer(f"scale_{k}", std / own_std, persistent=False)
+            self.register_buffer(f"shift_{k}", (mean - own_mean) / own_std, persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        parts = [
+            F.normalize(member(x * self.get_buffer(f"scale_{k}") + self.get_buffer(f"shift_{k}")), dim=1)
+            for k, member in enumerate(self.members)
+        ]
+        return torch.cat(parts, dim=1)
+
+
 def build_backbone(name: str, *, weights: str = "auto", size: int | None = None, channels: int = 3) -> Backbone:
-    """Build the backbone called ``name``: a Wide ResNet, one of ``OFFLINE`` such as "lite0", or any of timm.
+    """Build the backbone called ``name``: a Wide ResNet, one of ``OFFLINE`` such as "lite0", any of timm, or
+    several with a plus sign between them, "lite0+lite2".
 
     ``weights``: "auto" loads pretrained weights if there are any, "none" is random, "pretrained" requires pretrained
     weights, and anything else is the path of a local checkpoint. ``size`` is the side of the input images (the
@@ -68,6 +98,8 @@ def build_backbone(name: str, *, weights: str = "auto", size: int | None = None,
         raise UserError(f"weights {weights!r}: the file does not exist. {choices}")
     if size is not None and size < 8:
         raise UserError(f"`size={size}`: images must be at least 8 pixels wide and high.")
+    if "+" in name:
+        return _build_side_by_side(name, weights, size, channels)
     if name in WIDE_RESNETS:
         return _build_wide_resnet(name, weights, size, channels)
     if channels not in (1, 3):
@@ -98,6 +130,29 @@ def _build_wide_resnet(name: str, weights: str, size: int | None, channels: int)
     # Fixed rather than measured, so that a run needs no extra pass over its images: pixels land in [-2, 2].
     prep = Preprocessing((0.5,) * channels, (0.25,) * channels, size or WIDE_RESNETS[name].size, "bilinear")
     return Backbone(net, name=name, dim=net.dim, channels=channels, weights=source, preprocessing=prep)
+
+
+def _build_side_by_side(name: str, weights: str, size: int | None, channels: int) -> Backbone:
+    names = name.split("+")
+    if not all(names) or len(set(names)) < len(names):
+        raise UserError(f"backbone {name!r}: write different names with a plus sign between them, such as lite0+lite2.")
+    if weights not in KEYWORDS:
+        raise UserError(f"weights {weights!r}: one file cannot hold the weights of {len(names)} backbones, {name}.")
+    members: list[Backbone] = []
+    for one in names:
+        side = size or (members[0].preprocessing.size if members else None)
+        members.append(build_backbone(one, weights=weights, size=side, channels=channels))
+    if len({member.channels for member in members}) > 1:
+        raise UserError(f"backbone {name!r}: they take images with different numbers of channels.")
+    sources = [member.weights for member in members]
+    return Backbone(
+        SideBySide(members),
+        name=name,
+        dim=sum(member.dim for member in members),
+        channels=members[0].channels,
+        weights="none" if "none" in sources else sources[0],
+        preprocessing=members[0].preprocessing,
+    )
 
 
 def _build_timm(name: str, weights: str, size: int | None) -> Backbone:
