@@ -62,7 +62,7 @@ def test_the_run_folder_is_as_specified(tmp_path: Path) -> None:
     assert names == {
         "config.yaml", "split.json", "metrics.jsonl", "results.json", "outputs.npz", "checkpoints", "model", "log.txt",
     }  # fmt: skip
-    assert {path.name for path in (run.folder / "model").iterdir()} == {"model.safetensors", "model.json"}
+    assert {path.name for path in (run.folder / "model").iterdir()} == {"README.md", "model.safetensors", "model.json"}
     results = json.loads((run.folder / "results.json").read_text())
     for key in (
         "method", "dataset", "seed", "steps", "seconds", "steps_per_second", "accuracy", "mean_per_class", "per_class",
