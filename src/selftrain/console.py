@@ -26,7 +26,7 @@ from rich.progress import (
 from rich.text import Text
 
 from selftrain.regular_files import append_bytes
-from selftrain.text import duration
+from selftrain.text import duration, printable
 
 
 class Speed(ProgressColumn):
@@ -71,7 +71,7 @@ class Reporter:
         """Print a line; lines from before there was a log are added to it with the next one."""
         if self.translate is not None:
             text = self.translate(text)
-        text = text.encode("utf-8", "replace").decode()  # file names need not be UTF-8
+        text = printable(text)  # names of files and classes may hold anything
         self.console.print(text, style=style, markup=False, soft_wrap=True)
         stamp = datetime.datetime.now().isoformat(sep=" ", timespec="seconds")
         self._early.append(f"{stamp} {text}\n")

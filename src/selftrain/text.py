@@ -5,7 +5,10 @@ Knows nothing of what the text is about.
 
 from __future__ import annotations
 
+import unicodedata
 from collections.abc import Sequence
+
+JOINERS = "\u200c\u200d"  # parts of words in some scripts, and of emoji
 
 
 def duration(seconds: float) -> str:
@@ -31,3 +34,34 @@ def listed(names: Sequence[str], most: int = 3) -> str:
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's message, or the name of its type if it has none."""
     return (str(error).strip().splitlines() or [type(error).__name__])[0]
+
+
+def printable(text: str) -> str:
+    r"""Return text in one line that a terminal shows and does not obey: ``\x1b[2J``, ``\n`` and ``\u202e`` as written.
+
+    Names of files and classes may come from anybody. Bytes that are not UTF-8 become question marks.
+    """
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(map(_shown, text.encode("utf-8", "replace").decode()))
+
+
+def _shown(character: str) -> str:
+    if unicodedata.category(character) not in ("Cc", "Cf", "Zl", "Zp") or character in JOINERS:
+        return character
+    return character.encode("unicode_escape").decode("ascii")
+
+
+def spreadsheet_safe(text: str) -> str:
+    """Return a cell of a CSV file that no spreadsheet takes for a formula: formulas get an apostrophe in front."""
+    if not text or text[0] not in "=+-@\t\r\n" or _is_number(text):
+        return text
+    return f"'{text}"
+
+
+def _is_number(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True

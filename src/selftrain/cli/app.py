@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
-from typing import Any
+from typing import Annotated, Any
 
 import typer
 from rich.console import Console
@@ -34,6 +34,8 @@ from selftrain.cli.test_method import test_method
 from selftrain.cli.train import train
 from selftrain.engine.allocator import keep_freed_memory
 from selftrain.errors import UserError
+from selftrain.network_access import go_offline, is_offline
+from selftrain.text import printable
 
 app = typer.Typer(
     name="selftrain",
@@ -46,6 +48,17 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+@app.callback()
+def options(
+    offline: Annotated[
+        bool, typer.Option("--offline", help="Never use the network; the same as SELFTRAIN_OFFLINE=1.")
+    ] = False,
+) -> None:
+    """Take the option that holds for every command; ``main`` has read it already."""
+
+
 for command in (
     demo,
     label,
@@ -73,9 +86,15 @@ def main() -> None:
 
     An error that the user can fix is one line and exit code 2; too little memory is one line and exit code 1.
     """
+    _forgiving(sys.stdout, sys.stderr)
+    if "--offline" in sys.argv:  # before or after the command
+        sys.argv = [word for word in sys.argv if word != "--offline"]
+        go_offline()
     end_with_launcher()
     keep_freed_memory()
     try:
+        if is_offline():
+            go_offline()
         app()
     except UserError as error:
         if devices := getattr(error, "devices", None):  # the run needs more processes than this one
@@ -85,12 +104,36 @@ def main() -> None:
     except (MemoryError, RuntimeError) as error:
         if not _lacks_memory(error):
             raise
-        why = f" ({str(error)[:200]})" if str(error) else ""
-        hint = "Smaller batches need less: --set train.batch=N --set train.unlabeled_batch=N."
-        _print_error(f"not enough memory{why}. {hint}")
+        _print_error(_no_memory(error, sys.argv[1:]))
         sys.exit(1)
+    except (OSError, UnicodeError) as error:  # a place that only this machine, disk or terminal knows
+        _print_error(_of_the_system(error))
+        sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)
+
+
+def _no_memory(error: BaseException, words: list[str]) -> str:
+    why = f" ({str(error)[:200]})" if str(error) else ""
+    if words and words[0] in ("train", "bench", "sweep", "demo"):
+        hint = "Smaller batches need less: --set train.batch=N --set train.unlabeled_batch=N."
+    else:
+        hint = "Close other programs, or pass fewer or smaller images at a time."
+    return f"not enough memory{why}. {hint}"
+
+
+def _of_the_system(error: OSError | UnicodeError) -> str:
+    if isinstance(error, OSError):
+        place = f"{error.filename}: " if error.filename is not None else ""
+        return f"{place}{(error.strerror or str(error) or type(error).__name__).lower()}."
+    return f"text that cannot be read or written here ({error}). Set the environment variable PYTHONUTF8=1."
+
+
+def _forgiving(*streams: Any) -> None:
+    """Let characters that a terminal's encoding lacks be printed as escapes instead of ending the command."""
+    for stream in streams:
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="backslashreplace")
 
 
 def _command(words: list[str]) -> Any:
@@ -105,8 +148,8 @@ def _lacks_memory(error: MemoryError | RuntimeError) -> bool:
 
 
 def _print_error(text: str) -> None:
-    """Print an error as one line, whatever line breaks and undecodable bytes its text has."""
-    line = escape(" ".join(text.encode("utf-8", "replace").decode().split()))
+    """Print an error as one line, whatever line breaks, escapes and undecodable bytes its text has."""
+    line = escape(printable(text))
     Console(stderr=True).print(f"[red]error:[/red] {line}", highlight=False, soft_wrap=True)
 
 

@@ -12,6 +12,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from selftrain.console import LastingConsole
+from selftrain.text import printable
 
 
 def print_measures(measures: Mapping[str, Any], where: str | None) -> None:
@@ -20,7 +21,7 @@ def print_measures(measures: Mapping[str, Any], where: str | None) -> None:
     if measures["accuracy"] is None:
         console.print(in_words(measures.get("estimated")))
         return
-    console.print(_summary(measures, f"on {escape(str(where))}"))
+    console.print(_summary(measures, f"on {escape(printable(str(where)))}"))
     if measures.get("classes"):
         console.print(_per_class(measures))
 
@@ -53,5 +54,5 @@ def _per_class(measures: Mapping[str, Any]) -> Table:
     table = Table("class", "accuracy")
     pairs = zip(measures["classes"], measures["per_class"], strict=True)
     for name, value in sorted(pairs, key=lambda pair: (pair[1] is None, pair[1] or 0)):
-        table.add_row(escape(name), "-" if value is None else f"{100 * value:.1f}")
+        table.add_row(escape(printable(name)), "-" if value is None else f"{100 * value:.1f}")
     return table

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from selftrain.errors import UserError, nearest
+from selftrain.network_access import check_online
 from selftrain.nn.weights import short_reason
 
 HUB_TIMEOUT = 5.0  # seconds until the hub counts as unreachable; its own client retries for 46 s
@@ -95,10 +96,12 @@ def check_hub(config: Any) -> None:
     from huggingface_hub import constants, get_session, try_to_load_from_cache
 
     if not config.hf_hub_id:
+        check_online(str(config.url))
         return  # a plain URL: urllib does not retry
     repository = config.hf_hub_id.split("@")[0]
     names = (config.hf_hub_filename, "model.safetensors", "pytorch_model.bin")
     if not any(isinstance(try_to_load_from_cache(repository, name), str) for name in names if name):
+        check_online(f"weights of {repository}")
         status = get_session().head(constants.ENDPOINT, timeout=HUB_TIMEOUT).status_code
         if status >= 500:
             raise ConnectionError(f"{constants.ENDPOINT} answers {status}")

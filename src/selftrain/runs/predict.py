@@ -44,6 +44,7 @@ from selftrain.runs.model import (
     weights_hash,
 )
 from selftrain.runs.shares import given_shares
+from selftrain.text import spreadsheet_safe
 
 UNSURE, UNKNOWN = "unsure", "unknown"
 """what stands in place of a label"""
@@ -150,6 +151,8 @@ class Predictions:
 
         Its columns are path, label, confidence, novelty (if the model has it), and ``prob_<class>`` for each class. The
         label is ``unknown`` if the novelty is above 0.5, and ``unsure`` if a threshold or a coverage was asked for.
+
+        A path or label that a spreadsheet would take for a formula has an apostrophe in front of it.
         """
         path = Path(path)
         with (
@@ -166,7 +169,8 @@ class Predictions:
         writer.writerow(["path", "label", "confidence", *more, *(f"prob_{name}" for name in self.classes)])
         for i, (name, label, p) in enumerate(zip(self.paths, self.answers, self.probabilities, strict=True)):
             novelty = [] if self.novelty is None else [f"{self.novelty[i]:.4f}"]
-            writer.writerow([name, label, f"{p.max():.6f}", *novelty, *(f"{value:.6f}" for value in p)])
+            cells = [spreadsheet_safe(str(text)) for text in (name, label)]
+            writer.writerow([*cells, f"{p.max():.6f}", *novelty, *(f"{value:.6f}" for value in p)])
 
 
 @dataclass(frozen=True)

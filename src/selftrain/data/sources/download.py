@@ -23,6 +23,7 @@ from filelock import FileLock, Timeout
 
 from selftrain.console import Reporter
 from selftrain.errors import UserError
+from selftrain.network_access import check_online
 
 CHUNK = 1 << 20
 TIMEOUT = 30.0  # seconds without a byte until a server counts as unreachable
@@ -151,6 +152,7 @@ def _fetch(file: RemoteFile, root: Path, what: str, reporter: Reporter) -> None:
 
 def _receive(url: str, part: Path, begun: int, progress: Callable[[int], None]) -> None:
     """Append the file beyond its first ``begun`` bytes to ``part``; if the server does not support that, all of it."""
+    check_online(url)
     headers = {"User-Agent": "selftrain"} | ({"Range": f"bytes={begun}-"} if begun else {})
     try:
         response = urllib.request.urlopen(urllib.request.Request(url, headers=headers), timeout=TIMEOUT)

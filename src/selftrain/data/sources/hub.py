@@ -19,6 +19,7 @@ from selftrain.data.corpus import Corpus
 from selftrain.data.images import EncodedImages, Images, JoinedImages
 from selftrain.data.images.content import Digests, digest, digests, marks_inside, unknown
 from selftrain.errors import UserError, nearest
+from selftrain.network_access import is_offline
 
 __all__ = ["HubImages", "HubName", "hub_images", "is_hub", "load_hub", "open_hub"]
 
@@ -155,6 +156,8 @@ def _offline_if_unreachable(config: Any) -> Iterator[None]:
 def _reachable() -> bool:
     from huggingface_hub import constants, get_session
 
+    if is_offline():
+        return False
     try:
         return bool(get_session().head(constants.ENDPOINT, timeout=HUB_TIMEOUT).status_code < 500)
     except Exception:  # httpx, requests and the hub each raise their own exceptions
