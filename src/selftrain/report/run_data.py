@@ -14,10 +14,18 @@ from typing import Any, cast
 
 import numpy as np
 
+from selftrain.config.schema import check
 from selftrain.errors import UserError
 from selftrain.methods import MethodInfo, method_info
 from selftrain.runs.layout import Arrays, GuardRecord, MetricsRow, PoolPrior, Reference, Results, RunLayout, SplitRecord
 
+CLASS_NUMBERS = ("truth", "predicted", "runner_up", "pseudo", "worst")
+"""arrays of ``outputs.npz`` that hold numbers of classes"""
+READ_SETTINGS = {
+    "seed": int | None, "method": str | None, "data.path": str | None, "data.labels_per_class": int | None,
+    "network.backbone": str | None,
+}  # fmt: skip
+"""settings that the page reads, and what they may be"""
 Curve = list[tuple[int, float]]
 Array = np.ndarray[Any, Any]
 PerClass = list[float | None]
@@ -225,6 +233,9 @@ def read_run(folder: Path) -> RunData:
         outputs=layout.read_outputs(),
         reference=layout.read_reference(),
     )
+    for name, kind in READ_SETTINGS.items():
+        check(run.settings.get(name), kind, f"{layout.config}: {name}")
+    _check_outputs(run.outputs, len(run.classes), layout.outputs)
     if cut_short:
         run.notes.append(f"The last line of {layout.metrics.name} is incomplete and was ignored.")
     if not rows and not run.results:
@@ -232,6 +243,21 @@ def read_run(folder: Path) -> RunData:
     if not run.finished:
         run.notes.append(f"This run is not finished. Its results are those of step {run.last['step']:,}.")
     return run
+
+
+def _check_outputs(outputs: Arrays, K: int, path: Path) -> None:
+    """Raise a UserError if the arrays of a part differ in length, or name a class that there is not."""
+    for part in ("eval", "pool"):
+        own = {name: values for name, values in outputs.items() if name.startswith(f"{part}_")}
+        lengths = {values.shape for values in own.values()}
+        if len(lengths) > 1 or any(len(shape) != 1 for shape in lengths):
+            raise UserError(f"{path}: the arrays of {part!r} differ in length or shape.")
+        for name, values in own.items():
+            what = name.removeprefix(f"{part}_")
+            if what in CLASS_NUMBERS and not (values.dtype.kind in "iu" and values.min() >= -1 and values.max() < K):
+                raise UserError(f"{path}: the array {name!r} must hold numbers of the {K} classes, or -1.")
+            if what not in CLASS_NUMBERS and what != "names" and values.dtype.kind not in "biuf":
+                raise UserError(f"{path}: the array {name!r} must hold numbers.")
 
 
 def read_runs(folders: Sequence[Path], images: Sequence[str | Path] = ()) -> list[RunData]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import io
 import math
+import tokenize
 import zipfile
 import zlib
 from collections.abc import Iterable
@@ -136,7 +137,7 @@ def _header(stream: IO[bytes], what: str) -> tuple[tuple[int, ...], bool, np.dty
         np.lib.format.read_magic(both)
         read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
         shape, fortran, dtype = read(both)
-    except (ValueError, TypeError, SyntaxError, EOFError, RecursionError, MemoryError) as error:
+    except (ValueError, TypeError, SyntaxError, EOFError, RecursionError, MemoryError, tokenize.TokenError) as error:
         raise UserError(f"{what}: not an array written by numpy.save ({first_line(error)}).") from None
     if dtype.hasobject:
         raise UserError(f"{what}: contains Python objects, which are not read because they can run code. Save numbers.")

@@ -1,0 +1,24 @@
+"""A CI-sized part of the seeded hostile inputs: one-line errors or results, nothing slow; the rest is a command."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.safety.fuzz import READERS, SLOW, fuzz
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", [name for name in READERS if name not in SLOW])
+def test_hostile_files_are_refused_in_one_line(name: str) -> None:
+    found = fuzz(40, seed=1, names=(name,))
+    assert found.errors == []
+    assert found.slowest[0] < 5
+
+
+@pytest.mark.long
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("name", SLOW)
+def test_hostile_records_are_refused_in_one_line(name: str) -> None:
+    found = fuzz(8, seed=1, names=(name,))
+    assert found.errors == []
+    assert found.slowest[0] < 5
