@@ -23,7 +23,7 @@ CLASS_NUMBERS = ("truth", "predicted", "runner_up", "pseudo", "worst")
 """arrays of ``outputs.npz`` that hold numbers of classes"""
 READ_SETTINGS = {
     "seed": int | None, "method": str | None, "data.path": str | None, "data.labels_per_class": int | None,
-    "network.backbone": str | None,
+    "network.backbone": str | None, "train.steps": int | None,
 }  # fmt: skip
 """settings that the page reads, and what they may be"""
 Curve = list[tuple[int, float]]
@@ -121,6 +121,8 @@ class RunData:
         """Return the value of each class in one evaluation, NaN where it is not known."""
         found = cast(Mapping[str, Any], self.rows[at]).get(name) if self.rows else None
         if not isinstance(found, list) or len(found) != len(self.classes):
+            return None
+        if not all(value is None or isinstance(value, (int, float)) for value in found):
             return None
         return np.array([math.nan if value is None else float(value) for value in found])
 
@@ -235,6 +237,8 @@ def read_run(folder: Path) -> RunData:
     )
     for name, kind in READ_SETTINGS.items():
         check(run.settings.get(name), kind, f"{layout.config}: {name}")
+    for record in (run.results, *run.rows):
+        _check_triples(cast(Mapping[str, Any], record), folder)
     _check_outputs(run.outputs, len(run.classes), layout.outputs)
     if cut_short:
         run.notes.append(f"The last line of {layout.metrics.name} is incomplete and was ignored.")
@@ -243,6 +247,12 @@ def read_run(folder: Path) -> RunData:
     if not run.finished:
         run.notes.append(f"This run is not finished. Its results are those of step {run.last['step']:,}.")
     return run
+
+
+def _check_triples(record: Mapping[str, Any], folder: Path) -> None:
+    for name in ("calibration", "confusion"):
+        if any(len(entry) != 3 for entry in record.get(name) or ()):
+            raise UserError(f"{folder}: {name}: each entry must hold three numbers.")
 
 
 def _check_outputs(outputs: Arrays, K: int, path: Path) -> None:
