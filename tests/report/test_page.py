@@ -146,6 +146,30 @@ def test_an_older_run_says_what_it_cannot_show(tmp_path: Path) -> None:
     assert "40.1" in words
 
 
+def test_the_page_leads_with_the_estimated_accuracy(tmp_path: Path) -> None:
+    found = {"accuracy": 0.81, "low": 0.72, "high": 0.88, "level": 0.9, "labels": 40, "left_out_accuracy": 0.7}
+    found |= {"per_class": [], "per_class_low": [], "per_class_high": [], "risk_coverage": [[1.0, 0.8, 0.2]]}
+    run = make_run(tmp_path / "run", truth=False, more={"estimated": found})
+    words = page_of(run, out=tmp_path / "page.html")[0].words()
+    assert (
+        "about 81.0% of images like your unlabeled ones correctly, with 90% certainty between 72.0% and 88.0%" in words
+    )
+    assert "81.0% (72.0% to 88.0%)" in words
+    assert "The accuracy is estimated, not measured" in words
+    assert "The accuracy is not known yet" not in words
+
+
+def test_the_page_shows_calibration_before_and_after(tmp_path: Path) -> None:
+    more = {
+        "calibrated": {"temperature": [2.0] * 10, "labels": 40, "ece_before": 0.234, "calibration_before": None},
+        "risk_coverage": [[0.5, 0.95, 0.9], [1.0, 0.8, 0.2]],
+    }
+    words = page_of(make_run(tmp_path / "run", more=more), out=tmp_path / "page.html")[0].words()
+    assert "Before calibration:" in words
+    assert "23.4%" in words
+    assert "Accuracy of the surest images" in words
+
+
 def test_without_ground_truth_the_page_shows_what_can_be_known(tmp_path: Path) -> None:
     page, text = page_of(make_run(tmp_path / "run", "dst(fixmatch)", truth=False), out=tmp_path / "page.html")
     words = page.words()

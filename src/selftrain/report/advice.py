@@ -273,9 +273,10 @@ def _few_labels(run: RunData, _: Sequence[RunData]) -> Iterator[Advice]:
 
 def _no_test_set(run: RunData, _: Sequence[RunData]) -> Iterator[Advice]:
     if run.per_class is None:
+        known = run.results.get("estimated") is not None
         yield Advice(
-            2,
-            "The accuracy is not known yet",
+            1 if known else 2,
+            "The accuracy is estimated, not measured" if known else "The accuracy is not known yet",
             "There is no test set. Hold out some labels, or pass a folder of images whose classes are known.",
             "selftrain train … --test checked/",
         )

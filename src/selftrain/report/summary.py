@@ -39,6 +39,12 @@ def standfirst(runs: Sequence[RunData]) -> str:
     scored = [run for run in runs if run.value("accuracy") is not None]
     data = _data(runs[0])
     if not scored:
+        if (run := only(runs)) and (found := run.results.get("estimated")):
+            return (
+                f"{data}. The model classifies about {percent(found['accuracy'])} of images like your unlabeled ones "
+                f"correctly, with 90% certainty between {percent(found['low'])} and {percent(found['high'])}: there is "
+                "no test set, so this is estimated from your labels."
+            )
         return f"{data}. There is no test set, so this page shows only what can be known without one."
     if run := only(runs):
         images = EVALUATED_ON[run.value("evaluated_on") or "test"].replace("images", run.noun)
@@ -77,6 +83,9 @@ def summary(runs: Sequence[RunData]) -> list[SummaryRow]:
     rows = [
         row("Accuracy", "images classified correctly", "accuracy", percent),
         SummaryRow(
+            "Estimated accuracy", "without a test set, with its 90% interval", [_estimated(run) for run in runs]
+        ),
+        SummaryRow(
             "Labels alone", "accuracy without unlabeled images", ["–" if v is None else percent(v) for v in alone]
         ),
         row("Mean over classes", "every class counts the same", "mean_per_class", percent),
@@ -90,6 +99,13 @@ def summary(runs: Sequence[RunData]) -> list[SummaryRow]:
         row("Training time", "", "seconds", short_duration),
     ]
     return [row for row in rows if any(cell != "–" for cell in row.cells)]
+
+
+def _estimated(run: RunData) -> str:
+    found = run.results.get("estimated")
+    if found is None:
+        return "–"
+    return f"{percent(found['accuracy'])} ({percent(found['low'])} to {percent(found['high'])})"
 
 
 def _cross_validated(run: RunData) -> str:

@@ -11,6 +11,7 @@ from selftrain.report.charts import Axis, Series, line_chart, percent
 from selftrain.report.run_data import RunData
 from selftrain.report.section import SHARE, Section
 
+COVERAGE = Axis("labeled share", percent, 0.0, 1.0)
 CONFIDENCE = Axis("confidence", percent, 0.0, 1.0)
 
 
@@ -31,6 +32,7 @@ def calibration(runs: Sequence[RunData]) -> Section:
         "is overconfident.",
         line_chart(label, series, SHARE, CONFIDENCE, diagonal=True),
     )
+    _coverage(section, runs)
     section.curves(
         runs,
         "ece",
@@ -39,5 +41,28 @@ def calibration(runs: Sequence[RunData]) -> Section:
         Axis(low=0.0),
     )
     if errors:
-        section.text = f"Expected calibration error, the mean distance from the diagonal: {errors}."
+        section.text = f"Expected calibration error, the mean distance from the diagonal: {errors}.{_before(runs)}"
     return section
+
+
+def _before(runs: Sequence[RunData]) -> str:
+    """Return the errors before probabilities were calibrated, as a sentence."""
+    known = [(run.name, found["ece_before"]) for run in runs if (found := run.results.get("calibrated"))]
+    before = "; ".join(f"{name}: {percent(error)}" for name, error in known if error is not None)
+    return f" Before calibration: {before}." if before else ""
+
+
+def _coverage(section: Section, runs: Sequence[RunData]) -> None:
+    """Add the accuracy of the surest images, for runs that have it."""
+    series = [
+        Series(i, run.name, [(share, accuracy) for share, accuracy, _ in run.results.get("risk_coverage") or ()])
+        for i, run in enumerate(runs)
+    ]
+    series = [line for line in series if line.points]
+    if series:
+        section.figure(
+            "coverage",
+            "Accuracy of the surest images",
+            "If only the surest images get a label (selftrain predict --coverage), these are more accurate.",
+            line_chart("Accuracy of the surest images over their share.", series, SHARE, COVERAGE),
+        )
