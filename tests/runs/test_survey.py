@@ -251,7 +251,8 @@ def test_the_command_line_predicts_from_the_model_folder_alone(
     out = tmp_path / "said.csv"
     assert command(monkeypatch, "predict", tmp_path / "shipped", tmp_path / "x.npy", "-o", out) == 0
     rows = list(csv.DictReader(out.read_text().splitlines()))
-    outputs = np.load(whole.folder / "outputs.npz")
+    with np.load(whole.folder / "outputs.npz") as file:
+        outputs = dict(file)
     labels = [row["label"] if float(row["novelty"]) <= 0.5 else "unknown" for row in rows]
     assert [row["label"] for row in rows] == labels
     best = [max(("0", "1", "2"), key=lambda name: float(row[f"prob_{name}"])) for row in rows]
