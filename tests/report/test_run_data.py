@@ -40,7 +40,7 @@ def test_reference_and_bias_agree_with_hand_computed_values(tmp_path: Path) -> N
         ("dst(fixmatch(tau=0.9), worst=false)", "DST(FixMatch(tau=0.9), worst=false)", False),
         ("supervised", "Labels only", True),
         ("supervised(w_strong=1.0)", "Labels only(w_strong=1.0)", True),
-        ("my_method.py:Mine", "my_method.py:Mine", False),
+        ("my_method.py:Mine", "Mine", False),
     ],
 )
 def test_runs_are_named_by_the_title_of_their_method(tmp_path: Path, method: str, name: str, labels_only: bool) -> None:
