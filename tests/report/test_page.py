@@ -147,7 +147,14 @@ def test_an_older_run_says_what_it_cannot_show(tmp_path: Path) -> None:
 
 
 def test_the_page_leads_with_the_estimated_accuracy(tmp_path: Path) -> None:
-    found = {"accuracy": 0.81, "low": 0.72, "high": 0.88, "level": 0.9, "labels": 40, "left_out_accuracy": 0.7}
+    found: dict[str, Any] = {
+        "accuracy": 0.81,
+        "low": 0.72,
+        "high": 0.88,
+        "level": 0.9,
+        "labels": 40,
+        "left_out_accuracy": 0.7,
+    }
     found |= {"per_class": [], "per_class_low": [], "per_class_high": [], "risk_coverage": [[1.0, 0.8, 0.2]]}
     run = make_run(tmp_path / "run", truth=False, more={"estimated": found})
     words = page_of(run, out=tmp_path / "page.html")[0].words()
