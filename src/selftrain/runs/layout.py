@@ -60,7 +60,7 @@ class MetricsRow(Measures, total=False):
 
     step: int
     seconds: float
-    lr: float
+    lr: float | None
     loss: float
     predicted: list[int] | None
     pseudo_predicted: list[int] | None
