@@ -326,7 +326,7 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
 def test_files_that_are_no_split(tmp_path: Path) -> None:
     corpus = corpus_of({"a": 4, "b": 4})
     path = tmp_path / "split.json"
-    with pytest.raises(UserError, match=r"split.json: cannot be read \(no such file"):
+    with pytest.raises(UserError, match=r"split.json: cannot be read \(No such file"):
         load_split(path, corpus)
     for content in ("", "{", "[]", "{}", "\xff"):
         path.write_bytes(content.encode("latin-1"))

@@ -85,13 +85,14 @@ def test_memory_maps_are_not_loaded(
     dtype: Any, expected: Array, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     x, y, _ = pile()
-    p = quick().fit(x.astype(dtype), y).predict_proba(x)
+    x = x.astype(dtype)
+    p = quick().fit(x, y).predict_proba(x)
     monkeypatch.setattr(feature_rows, "CHUNK", 1000)
-    rows = mapped(x.astype(dtype), tmp_path / "x.npy")
+    rows = mapped(x, tmp_path / "x.npy")
     clf = quick().fit(rows, y)
     assert np.allclose(clf.predict_proba(rows), p, atol=1e-4)
     part = quick().fit(rows[3:], y[3:])  # a part of a map is read from its place in the file
-    assert np.allclose(part.predict_proba(rows), quick().fit(x[3:].astype(dtype), y[3:]).predict_proba(x), atol=1e-4)
+    assert np.allclose(part.predict_proba(rows), quick().fit(x[3:], y[3:]).predict_proba(x), atol=1e-4)
 
 
 def test_a_large_memory_map_costs_no_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -129,7 +129,8 @@ def test_clean_crop_applies_to_files_arrays_and_the_pool(tmp_path: Path, data: P
     assert not np.allclose(whole.predict(framed).probabilities, whole.predict(pixels).probabilities, atol=1e-4)
     del card["preprocessing"]["crop"]  # a model from before there was such a thing
     file = whole.folder / "model" / "model.json"
-    write_json(file, read_json(file) | {"preprocessing": card["preprocessing"]})
+    older = {**read_json(file), "preprocessing": card["preprocessing"]}
+    write_json(file, {name: value for name, value in older.items() if name != "checksum"})
     np.testing.assert_allclose(
         selftrain.Run(whole.folder).predict(pixels).probabilities, whole.predict(pixels).probabilities
     )
@@ -157,7 +158,7 @@ def test_a_second_crop_is_averaged_in_and_older_models_have_none(tmp_path: Path,
     )
     file = run.folder / "model" / "model.json"
     card = read_json(file)
-    del card["preprocessing"]["zoom"]
+    del card["preprocessing"]["zoom"], card["checksum"]
     write_json(file, card)
     older = selftrain.Run(run.folder).predictor.extractor
     assert older is not None
@@ -215,9 +216,9 @@ def test_the_weights_in_use_decide_and_not_a_claim(tmp_path: Path, data: Path) -
         if name.startswith("encoder.backbone.") and name.endswith(".weight"):
             state[name] = state[name] * 1.01
     safetensors.torch.save_file(state, file)
-    changed = selftrain.Run(run.folder)  # model.json still has the hash of the weights before
-    changed.predict(data / "test")
-    assert sorted(info.vectors for info in caches()) == [12, before]
+    with pytest.raises(UserError, match=r"model\.safetensors"):  # model.json still has the hash of the weights before
+        selftrain.Run(run.folder).predict(data / "test")
+    assert [info.vectors for info in caches()] == [before]
 
 
 def test_two_backbones_at_once(tmp_path: Path, data: Path) -> None:
@@ -242,7 +243,7 @@ def test_held_out_images_are_not_extracted_again(tmp_path: Path, data: Path) -> 
         alone = run.predict([data / name for name in outputs["eval_names"]])
         assert list(alone.labels) == [alone.classes[k] for k in outputs["eval_predicted"]]  # those, in that order
         np.testing.assert_allclose(alone.confidence, outputs["eval_confidence"], atol=0.005)
-        assert np.ptp(outputs["eval_confidence"]) > 0.005  # others would have others
+        assert len(set(alone.labels)) > 1  # others would have others
     assert caches()[0].vectors == 24 * 7 + 2 * 2 * 3  # predict finds the features of the pool
 
 
@@ -284,7 +285,9 @@ def test_a_backbone_left_out_is_fetched_and_checked(tmp_path: Path, data: Path) 
     assert (run.folder / weights).stat().st_size < (whole.folder / weights).stat().st_size / 5
     assert np.array_equal(run.predict(data / "test").probabilities, whole.predict(data / "test").probabilities)
     card = run.folder / "model" / "model.json"
-    card.write_text(card.read_text().replace('"weights": "', '"weights": "0'))
+    claimed = read_json(card)
+    del claimed["checksum"]
+    write_json(card, {**claimed, "weights": "0" + claimed["weights"]})
     with pytest.raises(UserError, match="not the weights that this model was trained on"):
         selftrain.Run(run.folder).predict(data / "test")
 

@@ -61,10 +61,10 @@ def test_damaged_files_are_named(tmp_path: Path) -> None:
         with pytest.raises(UserError, match=r"metrics\.jsonl, line 1: not a row of metrics"):
             run.read_metrics()
     run.results.write_text("[1]")
-    with pytest.raises(UserError, match=r"results\.json: expected a JSON object, found a list"):
+    with pytest.raises(UserError, match=r"results\.json: expected a record, found a list"):
         run.read_results()
     run.outputs.write_bytes(b"nonsense")
-    with pytest.raises(UserError, match=r"outputs\.npz: cannot be read"):
+    with pytest.raises(UserError, match=r"outputs\.npz: not a file written by numpy.savez"):
         run.read_outputs()
 
 

@@ -149,7 +149,7 @@ def _lacks_memory(error: MemoryError | RuntimeError) -> bool:
 
 def _print_error(text: str) -> None:
     """Print an error as one line, whatever line breaks, escapes and undecodable bytes its text has."""
-    line = escape(printable(text))
+    line = escape(printable(" ".join(text.split())))
     Console(stderr=True).print(f"[red]error:[/red] {line}", highlight=False, soft_wrap=True)
 
 
