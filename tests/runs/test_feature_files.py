@@ -109,7 +109,8 @@ def test_training_on_a_file_as_a_newcomer_would(home: Path, tmp_path: Path) -> N
     assert evaluated["accuracy"] == run.results["accuracy"]
     # the model knows its backbone, so that images will do as well
     on_images = run.predict(home / "data" / "test")
-    assert np.array_equal(on_images.probabilities, predictions.probabilities)
+    # features in files may come from another engine (onnxruntime or torch)
+    assert np.allclose(on_images.probabilities, predictions.probabilities, atol=1e-3)
     assert on_images.paths == predictions.paths
     assert run.evaluate(home / "data" / "test")["accuracy"] == evaluated["accuracy"]
     page = run.report().read_text()

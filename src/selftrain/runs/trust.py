@@ -96,7 +96,8 @@ def judge_trust(training: Training, model: nn.Module, verdict: Verdict | None) -
     if estimate is None:
         return None
     optimism = OPTIMISM if len(found.rows) and training.method.views.unlabeled else 0.0
-    T = matching_temperature(p, min(0.995, estimate.accuracy + optimism), weight)
+    most = min(0.995, 1 - 1 / (estimate.labels + 2))  # n labels that are all right do not prove more (Laplace)
+    T = matching_temperature(p, min(most, estimate.accuracy + optimism), weight)
     calibrated = tempered(p, T)
     record = _record(estimate, calibrated, weight, found.left_out, split.labels) if len(found.rows) else None
     prior = np.average(calibrated, axis=0, weights=weight)
