@@ -179,11 +179,20 @@ def test_the_page_trains_what_the_command_does(photos: Path, monkeypatch: pytest
         names = sorted(path.name for path in photos.glob("*.png"))[:WANTED]
         rows = [f"{name},{name.removesuffix('.png').split('-')[1]}\n" for name in names]
         labels.write_text("path,label\n" + "".join(rows))
-    options = ("--set", "data.size=32", "--set", "train.steps=15", "--set", "regime=frozen")
+    options = (
+        "--set",
+        "data.size=32",
+        "--set",
+        "train.steps=15",
+        "--set",
+        "regime=frozen",
+        "--set",
+        "data.engine=torch",
+    )
     final = FinalTraining(photos, labels, options)
     final.start(photos.parent / "by-page")
     assert final.wait(600) == 0, final.summary()
-    settings = {"data.size": 32, "train.steps": 15}
+    settings = {"data.size": 32, "train.steps": 15, "data.engine": "torch"}
     own = selftrain.train(
         photos, labels=labels, regime="frozen", settings=settings, out=photos.parent / "own", quiet=True
     )
