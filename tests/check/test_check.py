@@ -1,4 +1,4 @@
-"""The whole check on small folders of images: what is planted is found, and nothing else."""
+"""The whole check on small folders of images: planted problems are found, and no others."""
 
 from __future__ import annotations
 

@@ -246,6 +246,14 @@ def test_one_label_per_class_gives_no_estimate(tmp_path: Path) -> None:
     assert load_model(run.model)[1].temperature == ()
 
 
+def test_few_labels_that_are_all_right_prove_no_certainty(tmp_path: Path) -> None:
+    truth = np.arange(120) % 3
+    x = np.eye(3, 8)[truth] * 10 + np.random.default_rng(0).normal(size=(120, 8))
+    run = train_pile(tmp_path / "run", data=(x.astype(np.float32), np.where(np.arange(120) < 6, truth, -1)), test=None)
+    confidence = run.predict(x[6:].astype(np.float32)).confidence
+    assert np.mean(confidence) == pytest.approx(1 - 1 / (6 + 2), abs=0.02)
+
+
 @pytest.mark.parametrize("method", ["supervised", "logistic", "diffusion"])
 def test_methods_without_a_guard_are_calibrated(method: str, tmp_path: Path) -> None:
     found = train_pile(tmp_path / "run", method).results
