@@ -103,11 +103,15 @@ def _load_old(folder: Path) -> dict[str, Any] | None:
     return state
 
 
-def check_state(state: Mapping[str, Any]) -> str:
-    """Return the name of the first tensor of a state that is not finite; "" if all are."""
-    tensors: dict[str, Tensor] = {}
-    _Packing(tensors).packed(dict(state))
-    return first_not_finite(tensors)
+def state_not_finite(state: Any, name: str = "") -> str:
+    """Return the name of the first tensor in a tree of values that holds a number which is not finite; "" if none."""
+    if isinstance(state, Tensor):
+        return first_not_finite({name: state})
+    items = (
+        state.items() if isinstance(state, Mapping) else enumerate(state) if isinstance(state, (list, tuple)) else ()
+    )
+    found = (state_not_finite(value, f"{name}.{key}" if name else str(key)) for key, value in items)
+    return next(filter(None, found), "")
 
 
 def not_a_checkpoint(folder: Path, error: Exception) -> UserError:

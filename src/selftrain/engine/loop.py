@@ -5,7 +5,6 @@ Knows nothing of data files, run folders or consoles; its caller passes in what 
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import nullcontext
@@ -18,7 +17,9 @@ from torch import Tensor, nn
 
 from selftrain.batch import Labeled, Unlabeled
 from selftrain.config.settings import OptimSettings, Settings
+from selftrain.engine.checkpoint import state_not_finite
 from selftrain.engine.distributed import Vote
+from selftrain.engine.finite import FiniteWatch
 from selftrain.engine.observers import Observer
 from selftrain.engine.optim import lr_factor, set_lr
 from selftrain.engine.sharding import optimizer_sharded_like, sharded_like, sharded_names, whole
@@ -65,12 +66,15 @@ class Loop:
     """called with the row of each evaluation"""
     on_checkpoint: Callable[[dict[str, Any]], None] = lambda state: None
     on_progress: Callable[[int], None] = lambda step: None
+    about_step: Callable[[int], str] = lambda step: ""
+    """returns a sentence about the images of a step, counted from 0, and about what was saved before it"""
     stopping: bool = False
     """set it to write a checkpoint and stop after the current step"""
     step: int = 0
     seconds: float = 0.0
     rows: list[dict[str, Any]] = field(default_factory=list)
     objective: nn.Module = field(init=False)
+    _watch: FiniteWatch = field(init=False)
     _plain: bool = field(init=False)
     _source: nn.Module = field(init=False)
     _shares_norm: bool = field(init=False)
@@ -78,6 +82,7 @@ class Loop:
     def prepare(self) -> None:
         """Move the network and the optimisers to the device, and add the weight average to the network."""
         self.objective, *self.optimizers = self.fabric.setup(Objective(self.method, self.net), *self.optimizers)
+        self._watch = FiniteWatch(p for o in self.optimizers for group in o.param_groups for p in group["params"])
         # One process at full precision needs none of what Fabric adds to a step, which costs half a millisecond.
         self._plain = self.fabric.world_size == 1 and self.settings.train.precision == "32"
         self._source = self.method.predictor(self.net)
@@ -112,12 +117,16 @@ class Loop:
             self.take_step(labeled.to(self.fabric.device), unlabeled.to(self.fabric.device))
             self.on_progress(self.step)
             last, stopping = self.step == self.steps, vote.any(self.stopping)
-            if self.step % eval_every == 0 or last:
+            evaluating = self.step % eval_every == 0 or last
+            saving = self.step % checkpoint_every == 0 or last or stopping
+            if evaluating or saving:
+                self._check_steps()
+            if evaluating:
                 self.seconds = time.monotonic() - started
                 self._evaluate()
-            if self.step % checkpoint_every == 0 or last or stopping:
+            if saving:
                 self.seconds = time.monotonic() - started
-                self.on_checkpoint(self.state_dict())
+                self.on_checkpoint(self._checked(self.state_dict()))
             if stopping:
                 break
         self.seconds = time.monotonic() - started
@@ -147,6 +156,7 @@ class Loop:
                 losses.backward()
             else:
                 self.fabric.backward(losses.total)
+            self._watch.note(self.step, losses.terms, turn if len(method.turns) > 1 else "")
             for optimizer in self.optimizers:
                 if settings.optim.clip:
                     self.fabric.clip_gradients(
@@ -162,6 +172,8 @@ class Loop:
         for observer in self.observers:
             observer.on_step(losses._replace(terms=terms), unlabeled)
         self.step += 1
+        if self._watch.due(self.step):
+            self._check_steps()
 
     def _losses(self, labeled: Labeled, unlabeled: Unlabeled, turn: str) -> Losses:
         if self._plain:
@@ -189,15 +201,29 @@ class Loop:
         )
         for observer in self.observers:
             row |= observer.read()
-        if not math.isfinite(row.get("loss", 0.0)):
-            raise DivergedError(
-                f"the loss is not finite at step {self.step} ({row['loss']}): lower the learning rate "
-                f"(`optim.lr={self.settings.optim.lr / 3:.2g}`) or clip gradients (`optim.clip=5`)"
-                + (", or bound the worst case (`method.ce_cap=20`)." if "loss_worst" in row else ".")
-            )
         row |= self.evaluate(self.predictor)
         self.rows.append(row)
         self.on_row(row)
+
+    def _check_steps(self) -> None:
+        """Raise a DivergedError if a loss or gradient since the last call was not finite; every rank must call it."""
+        if found := self._watch.first():
+            raise self._diverged(f"{found.what} is not finite at step {found.step + 1}", found.step)
+
+    def _checked(self, state: dict[str, Any]) -> dict[str, Any]:
+        """Return a state that is worth saving, or raise a DivergedError: a good one must not be replaced by another."""
+        if name := state_not_finite({part: state[part] for part in ("net", "optimizers")}):
+            raise self._diverged(f"{name} is not finite after step {self.step}", self.step - 1)
+        return state
+
+    def _diverged(self, what: str, step: int) -> DivergedError:
+        capped = hasattr(self.method, "ce_cap")
+        return DivergedError(
+            f"{what}: lower the learning rate (`optim.lr={self.settings.optim.lr / 3:.2g}`) or clip gradients "
+            f"(`optim.clip=5`)"
+            + (", or bound the worst case (`method.ce_cap=20`)." if capped else ".")
+            + self.about_step(step)
+        )
 
     def state_dict(self) -> dict[str, Any]:
         """Return the whole state, with sharded tensors gathered; every rank must call it."""

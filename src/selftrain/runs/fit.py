@@ -50,6 +50,7 @@ from selftrain.runs.run import Run
 from selftrain.runs.survey import PILE, Pile, add_parts, survey
 from selftrain.runs.training import Training
 from selftrain.runs.warm_start import load_weights
+from selftrain.text import listed
 
 Watch = Callable[[dict[str, Any]], None]
 
@@ -287,6 +288,7 @@ def _take_steps(begun: Begun, layout: RunLayout | None, reporter: Reporter, watc
             for row in loop.rows:
                 watch(row)
         loop.on_row, loop.on_progress = on_row, on_progress
+        loop.about_step = partial(_about_step, begun, layout)
         if first and layout is not None:
             loop.on_checkpoint = partial(_save_state, layout)
         loop.run(_batches(training, loop, begun.stream))
@@ -341,6 +343,19 @@ def _load_state(loop: Loop, layout: RunLayout) -> None:
         loop.load_state_dict(state)
     except (KeyError, RuntimeError, TypeError, ValueError) as error:
         raise not_a_checkpoint(layout.checkpoints, error) from None
+
+
+def _about_step(begun: Begun, layout: RunLayout | None, step: int) -> str:
+    """Return sentences about a step that went wrong: its images, and the checkpoint from before it."""
+    words, split = "", begun.training.problem.split
+    if begun.stream is not None:
+        names, batch = begun.training.problem.corpus.images.names, begun.stream.rows(step)
+        sets = zip(("labeled", "unlabeled"), (split.labeled, split.unlabeled), batch, strict=True)
+        seen = [f"{kind}: {listed([names[i] for i in of[rows]])}" for kind, of, rows in sets if len(rows)]
+        words = f" Images of that step: {'; '.join(seen)}."
+    if layout is not None and (saved := load_checkpoint(layout.checkpoints)) is not None:
+        words += f" The checkpoint in {layout.checkpoints} is from before, step {saved['step']}."
+    return words
 
 
 def _save_state(layout: RunLayout, state: dict[str, Any]) -> None:

@@ -118,6 +118,11 @@ class Stream(Dataset[tuple[Labeled, Unlabeled]]):
         views_u = self.unlabeled.make(rows_u, self.views.unlabeled, self._rng(UNLABELED, step), mine_u)
         return labeled, Unlabeled(torch.from_numpy(rows_u[mine_u]), **views_u)
 
+    def rows(self, step: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the rows of the labeled and of the unlabeled set that all ranks together see at a step."""
+        labeled, unlabeled = (shuffle.rows(step) for shuffle in self.shuffles)
+        return labeled, unlabeled if self.views.unlabeled else unlabeled[:0]
+
     def pool(self, step: int, batch: int = 256) -> Iterator[Unlabeled]:
         """Yield a weak view of every unlabeled sample (of this rank's share of them), in order."""
         rng = np.random.default_rng([self.seed, POOL, 1 << 40, step, 0])
