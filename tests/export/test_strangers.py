@@ -11,9 +11,9 @@ import pytest
 from onnx import TensorProto, helper, numpy_helper
 
 from selftrain.errors import UserError
-from selftrain.export import strangers
 from selftrain.export.exported import ExportedModel
-from selftrain.export.strangers import check_onnx, read_onnx
+from selftrain.nn import onnx_file
+from selftrain.nn.onnx_file import check_onnx, read_onnx
 
 
 def model(*nodes: onnx.NodeProto, weights: list[onnx.TensorProto] | None = None, domain: str = "") -> onnx.ModelProto:
@@ -69,7 +69,7 @@ def test_other_files_are_refused(data: bytes) -> None:
 
 def test_size_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "m.onnx").write_bytes(model().SerializeToString())
-    monkeypatch.setattr(strangers, "MOST_BYTES", 10)
+    monkeypatch.setattr(onnx_file, "MOST_BYTES", 10)
     with pytest.raises(UserError, match="are not opened"):
         read_onnx(tmp_path / "m.onnx")
     with pytest.raises(UserError, match=r"none\.onnx: cannot be read"):

@@ -54,7 +54,9 @@ Regime = Annotated[
 ]
 Backbone = Annotated[
     str | None,
-    typer.Option(help="lite0, wrn-28-2, any timm model, or several: lite0+lite2. See 'list backbones'."),
+    typer.Option(
+        help="lite0, wrn-28-2, any timm model, several (lite0+lite2), or a file (net.onnx). See 'list backbones'."
+    ),
 ]
 Size = Annotated[int | None, typer.Option(min=8, help="Side in pixels of the images that the network sees.")]
 Steps = Annotated[int | None, typer.Option(min=1, help="Number of optimizer steps.")]

@@ -125,9 +125,12 @@ class DataSettings:
 class NetworkSettings:
     backbone: str = UNSET
     """wrn-28-2, wrn-tiny, wrn (whichever of these suits the image size), lite0, lite1, lite2, mobilenet, augnet, any
-    timm model, or several: lite0+lite2"""
+    timm model, several (lite0+lite2), or, frozen, a file (.onnx, or .pt2 of torch.export)"""
     weights: str = "auto"
     """auto, none, pretrained, or a local checkpoint file"""
+    pixels: Annotated[str, ADDED] = "imagenet"
+    """backbone in a file: how it expects pixels: imagenet, clip, half (-1 to 1), unit (0 to 1), bytes (0 to 255), or
+    six numbers, the means and standard deviations of red, green and blue"""
     bottleneck: Annotated[int, Between(0, 65536)] = UNSET
     """width of Linear-BN-ReLU-Dropout between backbone and heads; 0 for none"""
     dropout: Annotated[float, Between(0, 0.99)] = 0.5

@@ -25,7 +25,7 @@ from selftrain.data.source import Source
 from selftrain.engine.metrics import BINS, calibration, summarise
 from selftrain.errors import UserError
 from selftrain.export.description import Description, description_from
-from selftrain.export.strangers import read_onnx
+from selftrain.nn.onnx_file import read_onnx
 from selftrain.runs.predict import Predictions
 from selftrain.text import first_line, listed, plural
 

@@ -74,4 +74,8 @@ def network_of(predictor: Predictor) -> Network:
     channels = channels_of(predictor)
     if preprocessing_of(predictor) is not None and channels not in (1, 3):
         raise UserError(f"a model of images with {channels} channels cannot be exported; only 1 or 3 can.")
+    extractor = extractor_of(predictor)
+    if extractor is not None and not extractor.trainable:
+        name = extractor.card.backbone
+        raise UserError(f"backbone {name}: came in a file and is run as it is, so this model cannot be exported.")
     return Network(predictor).eval().requires_grad_(False)

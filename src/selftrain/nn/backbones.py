@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from selftrain.errors import UserError, nearest
 from selftrain.nn.offline import OFFLINE, is_published, load_in_order, offline_file
+from selftrain.nn.onnx_backbone import OnnxBackbone, is_file_backbone, open_backbone
 from selftrain.nn.preprocessing import Preprocessing as Preprocessing
 from selftrain.nn.timm_models import check_hub, create_timm, data_config, is_network_error, measure_dim, timm_config
 from selftrain.nn.weights import load_file, read_checkpoint, short_reason
@@ -46,9 +47,14 @@ class Backbone(nn.Module):
         self.name = name
         self.dim = dim
         self.channels = channels
-        self.weights = weights  # their origin: "none", "offline", "timm" or the path of a local file
+        self.weights = weights  # their origin: "none", "offline", "timm", "file" or the path of a local checkpoint
         self.pretrained = weights != "none"
         self.preprocessing = preprocessing
+
+    @property
+    def trainable(self) -> bool:
+        """Whether it consists of torch's operations, so that it can be trained, folded and exported."""
+        return not isinstance(self.net, OnnxBackbone)
 
     def forward(self, x: Tensor) -> Tensor:
         features: Tensor = self.net(x)
@@ -84,14 +90,16 @@ class SideBySide(nn.Module):
         return torch.cat(parts, dim=1)
 
 
-def build_backbone(name: str, *, weights: str = "auto", size: int | None = None, channels: int = 3) -> Backbone:
-    """Build the backbone called ``name``: a Wide ResNet, one of ``OFFLINE`` such as "lite0", any of timm, or
-    several with a plus sign between them, "lite0+lite2".
+def build_backbone(
+    name: str, *, weights: str = "auto", size: int | None = None, channels: int = 3, pixels: str = "imagenet"
+) -> Backbone:
+    """Build the backbone called ``name``: a Wide ResNet, one of ``OFFLINE`` such as "lite0", any of timm, a file
+    (.onnx, .pt2), or several with a plus sign between them, "lite0+lite2".
 
     ``weights``: "auto" loads pretrained weights if there are any, "none" is random, "pretrained" requires pretrained
     weights, and anything else is the path of a local checkpoint. ``size`` is the side of the input images (the
     backbone's own when None). timm's models always take three channels: with ``channels=1`` the result has
-    ``channels == 3``, and the caller repeats the channel of grey images.
+    ``channels == 3``, and the caller repeats the channel of grey images. ``pixels`` is what a file expects.
     """
     if weights not in KEYWORDS and not Path(weights).expanduser().is_file():
         choices = f"Choose auto, none, pretrained, or the path of a checkpoint.{nearest(weights, KEYWORDS)}"
@@ -100,6 +108,8 @@ def build_backbone(name: str, *, weights: str = "auto", size: int | None = None,
         raise UserError(f"`size={size}`: images must be at least 8 pixels wide and high.")
     if "+" in name:
         return _build_side_by_side(name, weights, size, channels)
+    if is_file_backbone(name):
+        return _build_from_file(name, weights, size, pixels)
     if name in WIDE_RESNETS:
         return _build_wide_resnet(name, weights, size, channels)
     if channels not in (1, 3):
@@ -132,8 +142,22 @@ def _build_wide_resnet(name: str, weights: str, size: int | None, channels: int)
     return Backbone(net, name=name, dim=net.dim, channels=channels, weights=source, preprocessing=prep)
 
 
+def _build_from_file(name: str, weights: str, size: int | None, pixels: str) -> Backbone:
+    if weights not in ("auto", "pretrained"):
+        raise UserError(f"weights {weights!r}: backbone {name!r} is a file that holds its weights. Leave them out.")
+    net, dim, prep = open_backbone(name, pixels, size)
+    return file_backbone(Path(name).name, net, dim, prep)
+
+
+def file_backbone(name: str, net: OnnxBackbone, dim: int, preprocessing: Preprocessing) -> Backbone:
+    """Return a network that came in a file as a backbone."""
+    return Backbone(net, name=name, dim=dim, channels=3, weights="file", preprocessing=preprocessing)
+
+
 def _build_side_by_side(name: str, weights: str, size: int | None, channels: int) -> Backbone:
     names = name.split("+")
+    if any(is_file_backbone(one) for one in names):
+        raise UserError(f"backbone {name!r}: a file cannot stand beside other backbones.")
     if not all(names) or len(set(names)) < len(names):
         raise UserError(f"backbone {name!r}: write different names with a plus sign between them, such as lite0+lite2.")
     if weights not in KEYWORDS:

@@ -16,6 +16,7 @@ from selftrain.data.source import ARRAYS, Source
 from selftrain.data.sources.junk import canonical
 from selftrain.errors import UserError
 from selftrain.methods import Method, allow_method_file, name_files, spell_method
+from selftrain.nn.onnx_backbone import is_file_backbone
 
 
 @dataclass(frozen=True)
@@ -55,6 +56,8 @@ def parse_arguments(
     test_arrays = test if isinstance(test, (tuple, list)) else None
     if source is not None and source.kind == "arrays" and test is not None and test_arrays is None:
         raise UserError("`test`: `data` is a pair of arrays (x, y), so the test set must also be a pair of arrays.")
+    if is_file_backbone(str(named.get("network.backbone"))):
+        named = {**named, "network.backbone": absolute_path(named["network.backbone"], "backbone")}
     given: dict[str, Any] = {
         **named,
         "data.path": None if source is None else source.absolute(),

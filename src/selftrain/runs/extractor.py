@@ -26,6 +26,7 @@ from selftrain.data.images import Images
 from selftrain.data.views.content_views import ContentViews
 from selftrain.data.views.image_views import ImageViews
 from selftrain.errors import UserError
+from selftrain.nn.backbones import Backbone
 from selftrain.nn.fold import fold_batch_norm, folding_of
 from selftrain.nn.layers import Encoder
 from selftrain.nn.onnx_engine import OnnxNetwork, engine_name, is_exported, is_installed, make_onnx
@@ -63,12 +64,14 @@ class Extractor:
                 if self._network is None:
                     raise UserError(f"{self._engines}: onnxruntime can no longer run this backbone. Delete the folder.")
             if self._network is None:
-                self._network = fold_batch_norm(self.encoder, self._example(2))
+                self._network = fold_batch_norm(self.encoder, self._example(2)) if self.trainable else self.encoder
             return self._network
 
     @cached_property
     def uses_onnx(self) -> bool:
         """Whether onnxruntime runs the backbone: where it is installed, on a CPU, unless it cannot run this network."""
+        if not self.trainable:
+            return False  # it runs in onnxruntime by itself
         asked = self.data.engine == "onnx"
         if asked and not is_installed():
             raise UserError('data.engine=onnx: onnxruntime is not installed. Run pip install "selftrain[onnx]".')
@@ -84,6 +87,12 @@ class Extractor:
                 )
             return False
         return True
+
+    @property
+    def trainable(self) -> bool:
+        """Whether the backbone consists of torch's operations, and not of a file that onnxruntime runs."""
+        backbone = self.encoder.backbone
+        return not isinstance(backbone, Backbone) or backbone.trainable
 
     def _example(self, n: int) -> Tensor:
         shape = (n, self.card.channels, self.card.preprocessing.size, self.card.preprocessing.size)
@@ -130,7 +139,7 @@ class Extractor:
     @cached_property
     def about(self) -> dict[str, Any]:
         """Everything that features depend on besides the image and the view."""
-        if self.uses_onnx:
+        if self.uses_onnx or not self.trainable:
             return {**self._described, "engine": engine_name(), "precision": "float32"}
         network = self.network
         assert isinstance(network, nn.Module)

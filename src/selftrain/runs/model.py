@@ -25,9 +25,10 @@ from selftrain.files import read_json, write_json
 from selftrain.methods import make_method
 from selftrain.methods.fitted import FittedMethod
 from selftrain.methods.junk import Novelty
-from selftrain.nn.backbones import Backbone, Preprocessing, build_backbone
+from selftrain.nn.backbones import Backbone, Preprocessing, build_backbone, file_backbone
 from selftrain.nn.layers import Classifier, Committee, Encoder, OnFeatures, Tempered, UnitFeatures, mlp_head
 from selftrain.nn.network import Network, Task
+from selftrain.nn.onnx_backbone import OnnxBackbone, is_file_backbone
 from selftrain.nn.tensor_file import Stored, check_finite, read_tensors, stored_tensors, write_tensors
 from selftrain.runs.layout import ModelLayout
 from selftrain.text import first_line
@@ -44,6 +45,7 @@ OPTIONAL = (
     "origin",
     "temperature",
     "prior",
+    "backbone_dim",
 )  # fields that older models lack
 
 
@@ -81,6 +83,8 @@ class ModelCard:
     """by which logits are divided, for each predicted class; empty if probabilities are not calibrated"""
     prior: tuple[float, ...] = ()
     """class frequencies of the images that the model was trained on; empty if they are not known"""
+    backbone_dim: Annotated[int, Between(0, 1048576)] = 0
+    """number of features of a backbone that came in a file"""
 
 
 def make_card(
@@ -93,9 +97,11 @@ def make_card(
     **more: Any,
 ) -> ModelCard:
     like = backbone.preprocessing if backbone else Preprocessing((0.0,), (1.0,), 0, "nearest")
+    from_file = backbone is not None and not backbone.trainable
     return ModelCard(
         classes=classes,
-        backbone=network.backbone,
+        backbone=backbone.name if backbone is not None and from_file else network.backbone,
+        backbone_dim=backbone.dim if backbone is not None and from_file else 0,
         channels=backbone.channels if backbone else 0,
         preprocessing=Preprocessing(like.mean, like.std, side, like.interpolation, crop, zoom),
         bottleneck=network.bottleneck,
@@ -315,7 +321,12 @@ def _empty_model(card: ModelCard, state: dict[str, Tensor] | dict[str, Stored]) 
     kept = not card.frozen or any(name.startswith(BACKBONE) for name in state)
     how = "pretrained" if in_memory and not kept else "none"
     side, channels = card.preprocessing.size, card.channels
-    backbone = build_backbone(card.backbone, weights=how, size=side, channels=channels)
+    if is_file_backbone(card.backbone):  # the file's path may be anybody's: only what the model itself holds is run
+        if not kept or not card.frozen:
+            raise UserError(f"backbone {card.backbone}: came in a file, which is not part of this model.")
+        backbone = file_backbone(card.backbone, OnnxBackbone(), card.backbone_dim, card.preprocessing)
+    else:
+        backbone = build_backbone(card.backbone, weights=how, size=side, channels=channels)
     if not card.frozen:
         return _empty_predictor(card, backbone, (channels, side, side))
     if in_memory and not kept:

@@ -27,6 +27,7 @@ from selftrain.data.views.image_views import ImageViews, ViewMaker, clean_batche
 from selftrain.errors import UserError
 from selftrain.nn.backbones import Backbone, build_backbone
 from selftrain.nn.layers import Classifier, OnFeatures, UnitFeatures
+from selftrain.nn.onnx_backbone import is_file_backbone
 from selftrain.runs.extractor import Extractor, Features, image_views
 from selftrain.runs.model import ModelCard, make_card, make_classifier, make_encoder, weights_hash
 
@@ -134,6 +135,11 @@ def _pixel_inputs(settings: Settings, corpus: Corpus) -> PixelInputs:
     grey = isinstance(corpus.images, ArrayImages) and corpus.images.pixels.shape[1] == 1
     weights = "none" if settings.regime == "scratch" and network.weights == "auto" else network.weights
     torch.manual_seed(settings.seed)
+    if is_file_backbone(network.backbone):
+        raise UserError(
+            f'`regime="{settings.regime}"`: backbone {network.backbone!r} is a file, which cannot be trained. '
+            f'Choose `regime="frozen"`.'
+        )
     backbone = build_backbone(network.backbone, weights=weights, size=data.size, channels=1 if grey else 3)
     if settings.regime == "scratch":
         # Statistics that lag behind the weights would make a short run's model useless in evaluation.
@@ -184,7 +190,13 @@ def make_extractor(settings: Settings, corpus: Corpus | None, device: torch.devi
     """Return the frozen backbone of a run; without a corpus, one whose card names no classes."""
     network, data = settings.network, settings.data
     _check_bottleneck(network.bottleneck)
-    backbone = build_backbone(network.backbone, weights=network.weights, size=data.size, channels=3)
+    backbone = build_backbone(
+        network.backbone, weights=network.weights, size=data.size, channels=3, pixels=network.pixels
+    )
+    if not backbone.trainable and not network.save_backbone:
+        raise UserError(
+            f"network.save_backbone=false: backbone {network.backbone!r} is a file; its model must hold it."
+        )
     if not backbone.pretrained and corpus is None:
         raise UserError(f"`backbone` {network.backbone}: has random weights, so its features mean nothing. Try lite0.")
     if not backbone.pretrained:

@@ -18,8 +18,12 @@ from selftrain.config.settings import Settings, changes_results
 from selftrain.data.source import Source
 from selftrain.errors import UserError
 from selftrain.methods import Method, make_method, method_info, spell_method
+from selftrain.nn.onnx_backbone import is_file_backbone, side_of_file
 from selftrain.runs.layout import RunLayout
 from selftrain.runs.places import known_cache
+
+PATCHES_SIZE = 224
+"""side of the images of a network of patches, a multiple of the usual ones: 8, 14, 16 and 32 pixels"""
 
 
 def resolve(given: Mapping[str, Any], method: Method | None = None) -> tuple[Settings, Method]:
@@ -35,6 +39,8 @@ def resolve(given: Mapping[str, Any], method: Method | None = None) -> tuple[Set
     of_data = {} if spec is None else spec.defaults.get(regime, {})
     if given.get("network.backbone") == "features":
         of_data = {**VECTORS, **of_data}
+    elif regime == "frozen" and given.get("data.size") is None:
+        of_data = {**of_data, **_own_size(str(given.get("network.backbone") or ""))}
     settings = make_settings(regime, {**of_data, **given})
     if method is not None and options:
         raise UserError(f"`method.{next(iter(options))}`: set it in the method object, {spell_method(method)}.")
@@ -43,6 +49,13 @@ def resolve(given: Mapping[str, Any], method: Method | None = None) -> tuple[Set
     if settings.network.backbone == "features" and settings.regime != "frozen":
         raise UserError(f'`regime="{settings.regime}"`: features train in the frozen regime only. Leave it out.')
     return with_values(settings, {"method": spell_method(method)}), method
+
+
+def _own_size(backbone: str) -> dict[str, Any]:
+    """Return the size of the images where that of the regime would not do: for files, and networks of patches."""
+    if is_file_backbone(backbone):
+        return {"data.size": side_of_file(backbone)}
+    return {"data.size": PATCHES_SIZE} if "patch" in backbone else {}
 
 
 def _with_features(given: dict[str, Any]) -> dict[str, Any]:
