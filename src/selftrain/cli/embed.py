@@ -12,6 +12,7 @@ import typer
 
 from selftrain.cli.options import (
     Backbone,
+    Quality,
     Quiet,
     Settings,
     Size,
@@ -56,6 +57,7 @@ def embed(
     images: Images,
     output: Output = Path("features.npz"),
     backbone: Backbone = None,
+    quality: Quality = None,
     size: Size = None,
     weak: Weak = 0,
     strong: Strong = 0,
@@ -78,6 +80,7 @@ def embed(
         images,
         output,
         backbone=backbone,
+        quality=quality,
         size=size,
         weak=weak,
         strong=strong,

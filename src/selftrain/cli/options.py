@@ -58,6 +58,15 @@ Backbone = Annotated[
         help="lite0, wrn-28-2, any timm model, several (lite0+lite2), or a file (net.onnx). See 'list backbones'."
     ),
 ]
+Quality = Annotated[
+    str | None,
+    typer.Option(
+        help="Instead of a backbone: fast (lite0 at 128 px), balanced or best: a stronger backbone, larger images and "
+        "fewer views. Takes a DINOv2 network if its weights can be downloaded, else the best that is installed, and "
+        "says which.",
+        metavar="fast|balanced|best",
+    ),
+]
 Size = Annotated[int | None, typer.Option(min=8, help="Side in pixels of the images that the network sees.")]
 Steps = Annotated[int | None, typer.Option(min=1, help="Number of optimizer steps.")]
 Strict = Annotated[bool, typer.Option("--strict", help="Stop at an unreadable image instead of leaving it out.")]

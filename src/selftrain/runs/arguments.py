@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from selftrain.config.resolve import read_config
+from selftrain.console import Reporter
 from selftrain.data.paths import absolute_path
 from selftrain.data.source import ARRAYS, Source
 from selftrain.data.sources.junk import canonical
 from selftrain.errors import UserError
 from selftrain.methods import Method, allow_method_file, name_files, spell_method
 from selftrain.nn.onnx_backbone import is_file_backbone
+from selftrain.nn.quality import choose
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,28 @@ def parse_arguments(
         given["data.junk_from"] = canonical(given["data.junk_from"], given.get("data.root"))
     arrays = data if source is not None and source.kind == "arrays" else None
     return Arguments(given, arrays, test_arrays, method if isinstance(method, Method) else None)
+
+
+def with_quality(
+    level: str | None, named: Mapping[str, Any], settings: Mapping[str, Any] | None, reporter: Reporter
+) -> dict[str, Any]:
+    """Return the settings that have arguments of their own with those of a quality level, which is announced."""
+    given = {**(settings or {}), **{name: value for name, value in named.items() if value is not None}}
+    if level is None:
+        return dict(named)
+    for name in ("network.backbone", "network.weights"):
+        if name in given:
+            raise UserError(f"`quality` {level}: conflicts with {name}={given[name]}, which was also given. Keep one.")
+    if given.get("regime", "frozen") != "frozen":
+        raise UserError(f'`quality` {level}: levels are for frozen backbones, not for `regime="{given["regime"]}"`.')
+    chosen = choose(level)
+    reporter.say(chosen.in_words())
+    choice = chosen.choice
+    values = {
+        "regime": "frozen", "network.backbone": choice.backbone, "data.size": choice.size,
+        "data.weak_views": choice.weak, "data.strong_views": choice.strong,
+    }  # fmt: skip
+    return {**named, **{name: value for name, value in values.items() if name not in given}}
 
 
 def joined(given: dict[str, Any], settings: Mapping[str, Any] | None) -> dict[str, Any]:

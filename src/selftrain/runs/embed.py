@@ -21,7 +21,7 @@ from selftrain.data.features.origin import Origin
 from selftrain.data.images import Images, UnreadableImage
 from selftrain.data.source import Source
 from selftrain.errors import UserError
-from selftrain.runs.arguments import joined
+from selftrain.runs.arguments import joined, with_quality
 from selftrain.runs.extractor import AUGMENTATION, Extractor
 from selftrain.runs.network_inputs import make_extractor
 from selftrain.runs.predict import keep_readable
@@ -48,6 +48,7 @@ def embed(
     output: str | Path,
     *,
     backbone: str | None = None,
+    quality: str | None = None,
     size: int | None = None,
     weak: int = 0,
     strong: int = 0,
@@ -62,7 +63,7 @@ def embed(
     ----------
     images
         A folder and its subfolders, an image file, tar files, or ``hf:NAME``.
-    backbone, size, settings
+    backbone, quality, size, settings
         As ``train`` takes them, with the defaults of the frozen regime.
     weak, strong
         Augmented views that are stored per image, after the clean one.
@@ -76,7 +77,7 @@ def embed(
     views = _views(weak, strong)
     if dtype not in ("float32", "float16"):
         raise UserError(f'`dtype="{dtype}"`: expected float32 or float16.')
-    named = {"network.backbone": backbone, "data.size": size}
+    named = with_quality(quality, {"network.backbone": backbone, "data.size": size}, settings, reporter)
     given = joined({name: value for name, value in named.items() if value is not None}, settings)
     if given.pop("regime", "frozen") != "frozen":
         raise UserError("`regime`: features are those of the frozen regime. Leave it out.")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 import json
 import threading
+import time
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -31,8 +32,11 @@ from selftrain.nn.fold import fold_batch_norm, folding_of
 from selftrain.nn.layers import Encoder
 from selftrain.nn.onnx_engine import OnnxNetwork, engine_name, is_exported, is_installed, make_onnx
 from selftrain.runs.model import ModelCard, weights_hash
+from selftrain.text import duration
 
 PIXELS_PER_PASS = 1 << 17  # on a CPU, small passes keep activations in the cache: 8 images of 128 x 128
+WORTH_SAYING = 20.0
+"""seconds of extraction from which the expected time is printed"""
 Features = NDArray[Any] | StoredFeatures
 AUGMENTATION = ("crop", "crop_scale", "randaugment_n", "randaugment_m", "randaugment_jitter", "cutout")
 
@@ -132,9 +136,22 @@ class Extractor:
                 threads=threads if on_cpu else 4,
                 batch=self.batch,
                 reporter=self.reporter,
+                before=lambda missing: self._announce(missing, threads if on_cpu else 1),
             )
         finally:
             torch.set_num_threads(threads)
+
+    def _announce(self, missing: int, at_once: int) -> None:
+        """Say how long the views that are not stored will take: from two passes, before the first image is read."""
+        self(self._example(self.batch))
+        start = time.perf_counter()
+        self(self._example(self.batch))
+        once = (time.perf_counter() - start) / self.batch
+        if (seconds := once * missing / at_once) >= WORTH_SAYING:
+            size = self.card.preprocessing.size
+            self.reporter.say(
+                f"features of {missing:,} views with {self.card.backbone} at {size} px: about {duration(seconds)}"
+            )
 
     @cached_property
     def about(self) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from selftrain.engine.distributed import failing_together, started
 from selftrain.engine.runtime import make_fabric
 from selftrain.errors import UserError
 from selftrain.methods import Method
-from selftrain.runs.arguments import Arguments, parse_arguments
+from selftrain.runs.arguments import Arguments, parse_arguments, with_quality
 from selftrain.runs.bias import cross_validate
 from selftrain.runs.fit import Watch, fit
 from selftrain.runs.folder import check_free, resumable
@@ -37,6 +37,7 @@ def train(
     unlabeled: str | Path | None = None,
     method: str | Method | None = None,
     backbone: str | None = None,
+    quality: str | None = None,
     regime: str | None = None,
     labels_per_class: int | None = None,
     steps: int | None = None,
@@ -60,7 +61,7 @@ def train(
     data
         A folder in one of the three layouts, the name of a dataset, ``hf:`` and a name on Hugging Face, a pattern of
         tar files, a file or folder of features, or a pair of arrays ``(x, y)`` where ``y == -1`` means unlabeled.
-    labels, test, unlabeled, backbone, regime, labels_per_class, steps, seed, size, root
+    labels, test, unlabeled, backbone, quality, regime, labels_per_class, steps, seed, size, root
         As ``selftrain train --help`` explains. ``test`` may also be a pair of arrays.
     method
         A string, which takes its defaults from the regime, or an object such as ``DST(FixMatch(tau=0.7))``, perhaps of
@@ -86,11 +87,11 @@ def train(
         "data.labels_per_class": labels_per_class, "data.size": size, "data.strict": strict,
         "network.backbone": backbone, "regime": regime, "seed": seed, "train.steps": steps,
     }  # fmt: skip
+    reporter = reporter or Reporter(quiet or started().rank > 0)
     arguments = parse_arguments(
         data=data, labels=labels, test=test, unlabeled=unlabeled, method=method, root=root, settings=settings,
-        config=config, method_files=method_files, named=named,
+        config=config, method_files=method_files, named=with_quality(quality, named, settings, reporter),
     )  # fmt: skip
-    reporter = reporter or Reporter(quiet or started().rank > 0)
     return _train(arguments, None if out is None else Path(out), resume, reporter, watch)
 
 

@@ -48,11 +48,13 @@ def extract_features(
     threads: int = 1,
     batch: int = 64,
     reporter: Reporter | None = None,
+    before: Callable[[int], None] = lambda missing: None,
 ) -> NDArray[Any] | StoredFeatures:
     """Return features (n, views, dim) of every image; stored ones are not recomputed.
 
     ``about`` lists everything that features depend on besides the image and the view: backbone, weights, engine.
-    ``root`` is the cache folder; without one, nothing is stored.
+    ``root`` is the cache folder; without one, nothing is stored. ``before`` is called with the number of views that are
+    not stored, if there are any.
     """
     reporter = reporter or Reporter(quiet=True)
     with reporter.progress("reading contents", len(views), "images") as bar:
@@ -70,7 +72,7 @@ def extract_features(
         collection = Collection(root / FEATURES, about, dim, np.dtype(dtype))
         return stored_vectors(
             collection, contents, specs, compute, piece=PIECE, threads=threads, reporter=reporter,
-            what="extracting features",
+            what="extracting features", before=before,
         )  # fmt: skip
     found = np.empty((len(views), len(names), dim), dtype)
     jobs = missing_jobs(contents, np.ones((len(views), len(names)), bool), PIECE)

@@ -41,11 +41,13 @@ def stored_vectors(
     reporter: Reporter | None = None,
     what: str = "computing",
     unit: str = "images",
+    before: Callable[[int], None] = lambda missing: None,
 ) -> StoredFeatures:
     """Return the vectors (n, views, width) of the views that ``specs`` describe; missing ones are computed and added.
 
     ``contents`` has a row per image. ``compute`` gets positions in ``contents`` and in ``specs``. Images with equal
-    contents are computed once. ``threads`` pieces of ``piece`` images are computed in parallel.
+    contents are computed once. ``threads`` pieces of ``piece`` images are computed in parallel. ``before`` is called
+    with the number of missing vectors, if there are any.
     """
     reporter = reporter or Reporter(quiet=True)
     writable = collection.open()
@@ -58,6 +60,7 @@ def stored_vectors(
             files, places = collection.find(contents, views)  # another process may have added some
             if (places < 0).any():
                 collection.name_views(dict(zip(views, specs, strict=True)))
+                before(int((places < 0).sum()))
                 _fill(collection, contents, views, places, compute, piece, threads, reporter, (what, unit))
         files, places = collection.find(contents, views)
     if (places < 0).any():
