@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 import torch
 
+from tests.browser import browser as browser
+
 torch.set_num_threads(1)
 
 

@@ -1,15 +1,8 @@
-"""The page in a real browser: nothing overflows, nothing is loaded from the network, and all controls work.
-
-Needs playwright and chromium; skipped if they are not installed, unless SELFTRAIN_REQUIRE_BROWSER is 1.
-"""
+"""The page in a real browser: nothing overflows, nothing is loaded from the network, and all controls work."""
 
 from __future__ import annotations
 
-import os
 import re
-import shutil
-import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,29 +10,10 @@ import pytest
 
 import selftrain
 from selftrain.report import write_report
+from tests.browser import DESKTOP, PHONE, Watched, assert_fits
 from tests.report.made import NASTY, found_in_pool, make_run
 
 pytestmark = pytest.mark.long
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-DESKTOP, PHONE = (1280, 900), (360, 740)
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        sync_playwright = None  # type: ignore[assignment]
-    missing = "playwright" if sync_playwright is None else "chromium" if CHROMIUM is None else None
-    if missing and os.environ.get("SELFTRAIN_REQUIRE_BROWSER") == "1":
-        pytest.fail(f"SELFTRAIN_REQUIRE_BROWSER is 1 and {missing} is not installed")
-    if missing:
-        pytest.skip(f"{missing} is not installed: apt-get install chromium, pip install playwright")
-    with sync_playwright() as play:
-        found = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield found
-        found.close()
 
 
 @pytest.fixture(scope="module")
@@ -77,49 +51,6 @@ def real_runs(real_data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict
         }  # fmt: skip
 
 
-class Watched:
-    """A page in the browser; leaving it fails if there were errors, dialogs or requests to the network."""
-
-    def __init__(self, browser: Any, path: Path, size: tuple[int, int] = DESKTOP, scheme: str = "light") -> None:
-        self.context = browser.new_context(
-            viewport={"width": size[0], "height": size[1]}, color_scheme=scheme, reduced_motion="reduce"
-        )
-        self.page = self.context.new_page()
-        self.wrong: list[str] = []
-        self.page.on("console", lambda message: self.wrong.append(f"console: {message.text}"))
-        self.page.on("pageerror", lambda error: self.wrong.append(f"error: {error}"))
-        self.page.on("dialog", self._dialog)
-        self.page.on("request", self._request)
-        started = time.perf_counter()
-        self.page.goto(path.as_uri())
-        self.page.evaluate("new Promise(done => requestAnimationFrame(() => requestAnimationFrame(done)))")
-        self.seconds = time.perf_counter() - started
-
-    def _dialog(self, dialog: Any) -> None:
-        self.wrong.append("dialog")
-        dialog.dismiss()
-
-    def _request(self, request: Any) -> None:
-        if not request.url.startswith(("file:", "data:")):
-            self.wrong.append(f"request: {request.url}")
-
-    def __enter__(self) -> Any:
-        return self.page
-
-    def __exit__(self, *error: object) -> None:
-        self.context.close()
-        if error[0] is None:
-            assert self.wrong == []
-
-
-# Elements that stick out of the page, except inside a box that scrolls by itself.
-OVERFLOWING = """() => [...document.body.querySelectorAll('*')].filter(e => {
-  const box = e.getBoundingClientRect();
-  if (!box.width || box.right <= innerWidth + 0.5 && (box.left >= -0.5 || e.classList.contains('skip'))) return false;
-  return !e.closest('.scroll') || e.classList.contains('scroll');
-}).map(e => e.tagName + '.' + (e.className.baseVal ?? e.className)).slice(0, 5)"""
-
-
 @pytest.mark.parametrize(
     ("name", "size", "scheme"),
     [
@@ -132,8 +63,7 @@ def test_nothing_overflows(
 ) -> None:
     with Watched(browser, pages[name], size, scheme) as page:
         page.evaluate("document.querySelectorAll('details').forEach(d => d.open = true)")
-        assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
-        assert page.evaluate(OVERFLOWING) == []
+        assert_fits(page)
         page.evaluate("document.querySelectorAll('details').forEach(d => d.open = false)")
         image = page.screenshot(path=tmp_path / f"{name}-{size[0]}-{scheme}.png", full_page=True)
         assert len(image) > 50_000  # not an empty page
@@ -157,8 +87,7 @@ def test_the_page_of_real_runs_shows_the_harm_and_that_dst_prevents_it(
             advice, classes = (page.inner_text(f"#{name}") for name in ("next", "classes"))
             assert "Self-training harmed" in advice
             assert _worsened(classes, "FixMatch(tau=0.95)") > _worsened(classes, "DST(FixMatch(tau=0.95))")
-            assert page.evaluate("document.documentElement.scrollWidth") <= size[0]
-            assert page.evaluate(OVERFLOWING) == []
+            assert_fits(page)
             image = page.screenshot(path=tmp_path / f"real-{size[0]}.png", full_page=True)
             assert len(image) > 50_000
 

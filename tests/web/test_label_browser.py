@@ -1,13 +1,8 @@
-"""Forty photos are labeled by keyboard in a real browser; the server is killed in between, and nothing is lost.
-
-Needs playwright and chromium; skipped if they are not installed, unless SELFTRAIN_REQUIRE_BROWSER is 1.
-"""
+"""Forty photos are labeled by keyboard in a real browser; the server is killed in between, and nothing is lost."""
 
 from __future__ import annotations
 
 import csv
-import os
-import shutil
 import signal
 import subprocess
 import sys
@@ -24,27 +19,9 @@ from selftrain.runs.run import Run
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 COLOURS = {"red": (200, 40, 40), "green": (40, 200, 40), "blue": (40, 40, 200)}
 KEYS = {"red": "1", "green": "2", "blue": "3"}
 PHOTOS, WANTED = 66, 40
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    try:
-        from playwright.sync_api import sync_playwright
-    except ImportError:
-        sync_playwright = None  # type: ignore[assignment]
-    missing = "playwright" if sync_playwright is None else "chromium" if CHROMIUM is None else None
-    if missing and os.environ.get("SELFTRAIN_REQUIRE_BROWSER") == "1":
-        pytest.fail(f"SELFTRAIN_REQUIRE_BROWSER is 1 and {missing} is not installed")
-    if missing:
-        pytest.skip(f"{missing} is not installed: apt-get install chromium, pip install playwright")
-    with sync_playwright() as play:
-        found = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        yield found
-        found.close()
 
 
 @pytest.fixture(scope="module")

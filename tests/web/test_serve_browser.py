@@ -14,10 +14,9 @@ from selftrain.web.security import Guarded
 from selftrain.web.serve.app import LARGEST, serve_app
 from selftrain.web.serve.model import ServedModel
 from selftrain.web.server import bound_socket
-from tests.web.test_label_browser import browser
 from tests.web.test_serve import coloured, model, run
 
-__all__ = ["browser", "model", "run"]  # fixtures
+__all__ = ["model", "run"]  # fixtures
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
 TOKEN = "secret-token"
 
