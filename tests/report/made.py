@@ -185,6 +185,13 @@ def make_run(
         if dst:
             arrays["pool_worst"] = np.where(rng.random(len(pool)) < 0.8, guessed, (guessed + 1) % K)
             arrays["pool_pseudo"] = np.where(rng.random(len(pool)) < 0.9, guessed, (guessed + 1) % K)
+        place = rng.permutation(len(pool))[:60]
+        arrays |= {
+            "map_names": arrays["pool_names"][place], "map_predicted": guessed[place],
+            "map_label": np.where(np.arange(len(place)) < 8, guessed[place], -1),
+            "map_confidence": arrays["pool_confidence"][place], "map_novelty": rng.uniform(0, 0.6, len(place)),
+            "map_x": rng.random(len(place)), "map_y": rng.random(len(place)),
+        }  # fmt: skip
         if truth:
             N = len(eval_truth)
             shown = names or [f"test/{i}.png" for i in range(N)]

@@ -26,7 +26,7 @@ def test_advice_follows_the_results(tmp_path: Path) -> None:
     assert any("harmed" in title for title in titles["harmed"])
     assert "Finish the run" in titles["stopped"]
     found = advise(runs["harmed"], [])  # several problems with one remedy
-    assert sum("keeps the head that makes the pseudo labels" in advice.text for advice in found) == 1
+    assert sum("keeps the part that makes the pseudo labels" in advice.text for advice in found) == 1
     assert sum("The remedy is the same as above." in advice.text for advice in found) >= 1
 
 

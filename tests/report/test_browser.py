@@ -6,10 +6,14 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import selftrain
+from selftrain.data.images import ArrayImages
 from selftrain.report import write_report
+from selftrain.runs.layout import RunLayout
+from selftrain.runs.thumbnails import thumbnails_of
 from tests.browser import DESKTOP, PHONE, Watched, assert_fits
 from tests.report.made import NASTY, found_in_pool, make_run
 
@@ -86,15 +90,15 @@ def test_the_page_of_real_runs_shows_the_harm_and_that_dst_prevents_it(
         with Watched(browser, path, size) as page:
             advice, classes = (page.inner_text(f"#{name}") for name in ("next", "classes"))
             assert "Self-training harmed" in advice
-            assert _worsened(classes, "FixMatch(tau=0.95)") > _worsened(classes, "DST(FixMatch(tau=0.95))")
+            assert _worsened(classes, "FixMatch") > _worsened(classes, "DST(FixMatch)")
             assert_fits(page)
             image = page.screenshot(path=tmp_path / f"real-{size[0]}.png", full_page=True)
             assert len(image) > 50_000
 
 
 def _worsened(text: str, run: str) -> int:
-    """Return how many classes a run worsened, according to the page."""
-    found = re.search(rf"(?<!\(){re.escape(run)} improved .*? and worsened (\w+)", text)
+    """Return how many classes a run clearly worsened, according to the page."""
+    found = re.search(rf"(?<!\(){re.escape(run)} clearly improved .*? and clearly worsened (\w+)", text)
     assert found
     return 0 if found[1] == "none" else int(found[1])
 
@@ -206,6 +210,42 @@ def test_tooltips_by_pointer_and_by_keyboard(browser: Any, pages: dict[str, Path
         matrix.focus()
         page.keyboard.press("ArrowRight")
         assert tip.inner_text().startswith("airplane classified as automobile")
+
+
+@pytest.mark.parametrize("size", [DESKTOP, PHONE])
+def test_images_to_label_can_be_seen(browser: Any, tmp_path: Path, size: tuple[int, int]) -> None:
+    folder = make_run(tmp_path / "run", "dst(fixmatch)")
+    layout = RunLayout(folder)
+    names = [str(name) for name in layout.read_outputs()["pool_names"]]
+    images = ArrayImages(np.full((len(names), 3, 40, 40), 128, np.uint8), names)
+    layout.write_thumbnails(thumbnails_of([(images, i) for i in range(len(names))]))
+    with Watched(browser, write_report([folder], tmp_path / "page.html"), size) as page:
+        shown = page.locator("#label .gallery img")
+        assert shown.count() >= 24
+        boxes = [shown.nth(i).bounding_box() for i in range(24)]
+        assert all(box["width"] >= 80 and box["x"] >= 0 and box["x"] + box["width"] <= size[0] for box in boxes)
+        assert page.locator("#label .file").first.is_visible()
+        assert boxes[0]["y"] < page.locator("#classes").bounding_box()["y"]
+        assert_fits(page, tmp_path / f"label-{size[0]}.png")
+
+
+def test_a_class_can_be_picked_out_on_the_map(browser: Any, pages: dict[str, Path]) -> None:
+    with Watched(browser, pages["no_truth"]) as page:
+        tip, plane = page.locator("#tip"), page.locator("#map .map")
+        plane.focus()
+        page.keyboard.press("ArrowRight")
+        assert "labeled" in tip.inner_text()
+        assert plane.get_attribute("aria-valuetext").startswith("train/")
+        page.keyboard.press("Escape")
+        assert tip.is_hidden()
+        page.get_by_label("Show a class").select_option("cat")
+        path = page.locator("#map .picked").get_attribute("d")
+        assert path.count("M") == page.evaluate(
+            "(() => { const map = JSON.parse(document.getElementById('data').textContent).charts['map-0'];"
+            " return map.group.filter(k => k === 3).length; })()"
+        )
+        page.get_by_label("Show a class").select_option("all")
+        assert page.locator("#map .picked").get_attribute("d") == ""
 
 
 def test_a_class_can_be_found_and_names_stay_text(browser: Any, tmp_path: Path) -> None:

@@ -37,9 +37,9 @@ def test_reference_and_bias_agree_with_hand_computed_values(tmp_path: Path) -> N
     [
         ("dst(fixmatch)", "DST(FixMatch)", False),
         ("dst(fixmatch, worst=false)", "DST(FixMatch) without worst case", False),
-        ("dst(fixmatch(tau=0.9), worst=false)", "DST(FixMatch(tau=0.9), worst=false)", False),
+        ("dst(fixmatch(tau=0.9), worst=false)", "DST(FixMatch) without worst case", False),
         ("supervised", "Labels only", True),
-        ("supervised(w_strong=1.0)", "Labels only(w_strong=1.0)", True),
+        ("supervised(w_strong=1.0)", "Labels only", True),
         ("my_method.py:Mine", "Mine", False),
     ],
 )
@@ -55,6 +55,8 @@ def test_names_tell_runs_apart(tmp_path: Path) -> None:
     names = [run.name for run in read_runs([*folders, folders[0]])]
     assert len(set(names)) == 4
     assert names[1] == "FixMatch, seed 1, r1"
+    options = [make_run(tmp_path / f"tau{tau}", f"fixmatch(tau={tau})") for tau in (0.8, 0.9)]
+    assert [run.name for run in read_runs(options)] == ["FixMatch(tau=0.8)", "FixMatch(tau=0.9)"]
 
 
 @pytest.mark.parametrize(

@@ -225,7 +225,7 @@ def test_reports_show_images_of_another_folder(tmp_path: Path) -> None:
     photos, labels = layout_3(tmp_path / "photos")
     fill(tmp_path / "more", dict.fromkeys(CLASSES, 20), seed=5)
     run = train_small(photos, tmp_path / "run", labels=labels, unlabeled=tmp_path / "more")
-    shown = find_examples(read_runs([run.folder], [photos, tmp_path / "more"])[0]).likely
+    shown = find_examples(read_runs([run.folder], [photos, tmp_path / "more"])[0]).to_label
     others = [one for one in shown if one.name.startswith("unlabeled:")]
     assert others
     assert all(one.thumbnail for one in others)

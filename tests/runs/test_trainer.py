@@ -61,6 +61,7 @@ def test_the_run_folder_is_as_specified(tmp_path: Path) -> None:
     names = {path.name for path in run.folder.iterdir()}
     assert names == {
         "config.yaml", "split.json", "metrics.jsonl", "results.json", "outputs.npz", "checkpoints", "model", "log.txt",
+        "thumbnails.npz",
     }  # fmt: skip
     assert {path.name for path in (run.folder / "model").iterdir()} == {"README.md", "model.safetensors", "model.json"}
     results = json.loads((run.folder / "results.json").read_text())

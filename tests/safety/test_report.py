@@ -47,7 +47,7 @@ def test_images_of_places_that_the_run_names_are_not_read(tmp_path: Path, prefix
     found = find_examples(read_runs([run])[0])
     assert "--images FOLDER" in found.missing
     shown = find_examples(read_runs([run], [tmp_path / "private"])[0])
-    assert all(example.thumbnail for example in shown.likely)
+    assert all(example.thumbnail for example in shown.to_label)
     assert not shown.missing
 
 
@@ -80,8 +80,8 @@ def test_names_do_not_lead_out_of_the_folder_that_the_user_names(tmp_path: Path,
     arrays["pool_names"] = np.array([name] * len(arrays["pool_names"]))
     RunLayout(run).write_outputs(arrays)
     found = find_examples(read_runs([run], [tmp_path / "photos"])[0])
-    assert found.likely
-    assert not any(example.thumbnail for example in found.likely)
+    assert found.to_label
+    assert not any(example.thumbnail for example in found.to_label)
 
 
 def test_a_folder_that_does_not_exist_is_an_error(tmp_path: Path) -> None:

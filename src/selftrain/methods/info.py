@@ -22,6 +22,8 @@ class MethodInfo:
 
     title: str
     """as people write it: DST(FixMatch), FlexMatch(tau=0.9); the string itself where the method is not known"""
+    short: str = ""
+    """the same without options: DST(FixMatch), FlexMatch"""
     labels_only: bool = False
     """it trains on labeled data alone"""
     fitted: bool = False
@@ -45,7 +47,7 @@ def read_info(text: str, methods: Mapping[str, type[Method]]) -> MethodInfo:
     try:
         return _info(parse(text), methods)
     except UserError:
-        return MethodInfo(text)
+        return MethodInfo(text, text)
 
 
 def _info(spelling: Spelling, methods: Mapping[str, type[Method]]) -> MethodInfo:
@@ -54,15 +56,17 @@ def _info(spelling: Spelling, methods: Mapping[str, type[Method]]) -> MethodInfo
     given = {name: value for name, value in spelling.given.items() if name != "base"}
     cls = methods.get(spelling.name)
     if cls is None:
-        return MethodInfo(_written(title_of(spelling.name), base, given), base=base, options=given)
+        own = title_of(spelling.name)
+        return MethodInfo(_written(own, base, given), _short(own, base), base=base, options=given)
     kinds = field_kinds(cls)
     options = {name: _read(value, kinds.get(name, str)) for name, value in given.items()}
-    title = _written(cls.title, base, given)
-    if base is not None and not base.options and (words := cls.in_words(options)):
+    title, words = _written(cls.title, base, given), cls.in_words(options)
+    if base is not None and not base.options and words:
         title = f"{cls.title}({base.title}) {words}"
     is_wrapper = issubclass(cls, Wrapper)
     return MethodInfo(
         title=title,
+        short=f"{_short(cls.title, base)} {words}".strip(),
         labels_only=not is_wrapper and not cls().views.unlabeled,
         fitted=cls.fitted,
         regimes=cls.regimes,
@@ -79,6 +83,10 @@ def _read(value: Any, kind: Any) -> Any:
         return convert(value, kind)
     except ValueError:
         return value
+
+
+def _short(title: str, base: MethodInfo | None) -> str:
+    return title if base is None else f"{title}({base.short})"
 
 
 def _written(title: str, base: MethodInfo | None, given: Mapping[str, Any]) -> str:

@@ -12,14 +12,14 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from selftrain.methods.prior import NEAR
+from selftrain.report.chance import class_changes
 from selftrain.report.charts import percent, ratio
-from selftrain.report.reference import baseline_of
+from selftrain.report.examples import LABEL_NEXT
 from selftrain.report.run_data import RunData
 from selftrain.text import plural
 
-LOST = 0.05
-"""a class is harmed by self-training if its accuracy falls by more than this"""
 LOST_MUCH = 0.15
+"""a class that loses more accuracy than this is a problem"""
 MUCH_JUNK = 0.2
 """share of images of no class from which they deserve a look"""
 FEW_LABELS = 1.5
@@ -77,11 +77,11 @@ def _remedy(run: RunData) -> Remedy:
     """Return the remedy for a run that learns from its own mistakes."""
     if run.info.can_be_base:
         return Remedy(
-            "Debiased self-training (DST) keeps the head that makes the pseudo labels from learning from them.",
+            "Debiased self-training (DST) keeps the part that makes the pseudo labels from learning from them.",
             f'selftrain train … --method "dst({run.method})"',
         )
-    start = " Start with those under “likely mistakes”." if run.has_pool_predictions else ""
-    return Remedy(f"Label a few more images of these classes.{start}")
+    start = f" Start with those under “{LABEL_NEXT}”." if run.has_pool_predictions else ""
+    return Remedy(f"Label a few more {run.noun} of these classes.{start}")
 
 
 def _unfinished(run: RunData, _: Sequence[RunData]) -> Iterator[Advice]:
@@ -116,35 +116,32 @@ def _vanishing(run: RunData, _: Sequence[RunData]) -> Iterator[Advice]:
 
 
 def _harmed(run: RunData, others: Sequence[RunData]) -> Iterator[Advice]:
-    baseline = baseline_of(run, others)
-    if baseline is None or run.per_class is None or run.labels_only:
-        return
-    lost = sorted(
-        (b - a, name)
-        for name, a, b in zip(run.classes, baseline.per_class, run.per_class, strict=True)
-        if a is not None and b is not None and b - a < -LOST
-    )
+    changes = class_changes(run, others) or ()
+    lost = sorted((c.gain or 0.0, name, c) for name, c in zip(run.classes, changes, strict=False) if c.worse)
     if lost:
-        largest = -lost[0][0]
+        gain, _, most = lost[0]
         remedy = _remedy(run)
+        amount = f"{-100 * gain:.1f} points" + (
+            "" if most.images is None else f", {-most.images} of {most.n} {run.noun}"
+        )
         yield Advice(
-            3 if largest > LOST_MUCH else 2,
+            3 if -gain > LOST_MUCH else 2,
             f"Self-training harmed {plural(len(lost), 'class', 'classes')}",
-            f"Compared with labels only, {quoted([name for _, name in lost])} lost accuracy, up to "
-            f"{100 * largest:.1f} points. {remedy.text}",
+            f"Compared with labels only, {quoted([name for _, name, _ in lost])} lost more accuracy than chance "
+            f"explains, up to {amount}. {remedy.text}",
             remedy.command,
         )
 
 
 def _fell_back(run: RunData, _: Sequence[RunData]) -> Iterator[Advice]:
     if run.guard is not None and run.fell_back:
-        start = ", first those under “likely mistakes”" if run.has_pool_predictions else ""
+        start = f", first those under “{LABEL_NEXT}”" if run.has_pool_predictions else ""
         yield Advice(
             3,
             "Self-training was not trusted",
             "The final model is the one that was trained on the labels alone. The self-trained model is doubtful: "
-            f"{run.guard['reason']}. Label some more images{start}, and check that the unlabeled images show your "
-            "classes and that no label is wrong. Then train again.",
+            f"{run.guard['reason']}. Label some more {run.noun}{start}, and check that the unlabeled {run.noun} "
+            "show your classes and that no label is wrong. Then train again.",
         )
 
 
@@ -153,10 +150,10 @@ def _much_junk(run: RunData, _: Sequence[RunData]) -> Iterator[Advice]:
     if screening is not None and screening["share"] > MUCH_JUNK:
         yield Advice(
             2,
-            "Many images look like none of the classes",
-            f"These are about {100 * screening['share']:.0f}% of the unlabeled images, and training used them rarely "
-            "or never. Look at them: see “images that look like none of the classes”. If they do belong to a class, "
-            "label some of them; otherwise you can leave them out.",
+            f"Many {run.noun} look like none of the classes",
+            f"These are about {100 * screening['share']:.0f}% of the unlabeled {run.noun}, and training used them "
+            f"rarely or never. They come second under “{LABEL_NEXT}”. If they do belong to a class, label some of "
+            "them; otherwise you can leave them out.",
         )
 
 
@@ -197,7 +194,7 @@ def _few_pseudo_labels(run: RunData, _: Sequence[RunData]) -> Iterator[Advice]:
         yield Advice(
             2,
             "Few pseudo labels are used",
-            f"Only {percent(quantity)} of the unlabeled images pass the threshold. Lower it, or train longer.",
+            f"Only {percent(quantity)} of the unlabeled {run.noun} pass the threshold. Lower it, or train longer.",
             "selftrain train … --set method.base.tau=0.6" if base and "tau" in base.grid else "",
         )
 
@@ -208,7 +205,7 @@ def _wrong_pseudo_labels(run: RunData, _: Sequence[RunData]) -> Iterator[Advice]
         yield Advice(
             2,
             "Many pseudo labels are wrong",
-            f"The run learns from {percent(quantity)} of the unlabeled images, and {percent(1 - quality)} of their "
+            f"The run learns from {percent(quantity)} of the unlabeled {run.noun}, and {percent(1 - quality)} of their "
             "pseudo labels are wrong. A higher threshold (tau) keeps fewer but better ones; more labels help most.",
         )
 
@@ -244,7 +241,7 @@ def _miscalibrated(run: RunData, _: Sequence[RunData]) -> Iterator[Advice]:
             2,
             "Confidence does not match accuracy",
             f"The model is {way}: confidence and accuracy differ by {100 * ece:.1f} points on average. Use confidence "
-            "to rank images, not as a probability.",
+            f"to rank {run.noun}, not as a probability.",
         )
 
 
@@ -253,16 +250,17 @@ def _heads_disagree(run: RunData, _: Sequence[RunData]) -> Iterator[Advice]:
     if agreement is not None and agreement < 0.6:
         yield Advice(
             1,
-            "The heads disagree",
-            f"The pseudo head predicts only {percent(agreement)} of the pseudo labels that it is trained on. Images on "
-            "which the heads differ are the most useful ones to label: see “likely mistakes”.",
+            "Two parts of the model disagree",
+            "The part that learns from your labels alone and the part that learns from the model's own predictions "
+            f"agree on only {percent(agreement)} of the unlabeled {run.noun}. Those on which they differ are the most "
+            f"useful ones to label, and come first under “{LABEL_NEXT}”.",
         )
 
 
 def _few_labels(run: RunData, _: Sequence[RunData]) -> Iterator[Advice]:
     labels, accuracy = run.labels_per_class, run.value("accuracy")
     if labels is not None and labels < 10 and (accuracy is None or accuracy < 0.9):
-        which = "some of the images under “likely mistakes”" if run.has_pool_predictions else "some more images"
+        which = f"some of those under “{LABEL_NEXT}”" if run.has_pool_predictions else f"some more {run.noun}"
         yield Advice(
             1,
             "A few more labels go a long way",
@@ -277,7 +275,7 @@ def _no_test_set(run: RunData, _: Sequence[RunData]) -> Iterator[Advice]:
         yield Advice(
             1 if known else 2,
             "The accuracy is estimated, not measured" if known else "The accuracy is not known yet",
-            "There is no test set. Hold out some labels, or pass a folder of images whose classes are known.",
+            f"There is no test set. Hold out some labels, or pass {run.noun} whose classes are known.",
             "selftrain train … --test checked/",
         )
 

@@ -134,7 +134,7 @@
       const n = counts.get(at[0] * K + at[1]) || 0;
       const share = support[at[0]] ? (100 * n / support[at[0]]).toFixed(1) + "%" : "–";
       const title = at[0] === at[1] ? names[at[0]] + ", correct" : names[at[0]] + " classified as " + names[at[1]];
-      const lines = [[null, "images", String(n)], [null, "share of its class", share]];
+      const lines = [[null, data.noun, String(n)], [null, "share of its class", share]];
       mark.style.cssText = `left:${100 * at[1] / K}%;top:${100 * at[0] / K}%;width:${100 / K}%;height:${100 / K}%`;
       mark.classList.add("on");
       matrix.setAttribute("aria-valuenow", String(at[0] * K + at[1]));
@@ -159,6 +159,62 @@
       if (!to) return;
       event.preventDefault();
       show(...to);
+    });
+  }
+
+  // Maps: show the point nearest to the pointer, or go through the points with the arrow keys; pick out one class.
+  for (const figure of all("[data-map]")) {
+    const chart = data.charts[figure.dataset.map];
+    const names = data.classes[chart.names];
+    const map = figure.querySelector(".map");
+    const here = figure.querySelector(".here");
+    const pick = figure.querySelector("[data-pick]");
+    const order = chart.x.map((_, i) => i).sort((a, b) => chart.state[b] - chart.state[a]);
+    const shown = () => order.filter((i) => pick.value === "" || chart.group[i] === +pick.value);
+    let at = -1;
+    map.setAttribute("role", "slider");
+    map.setAttribute("aria-valuemin", "0");
+    map.setAttribute("aria-valuemax", String(order.length - 1));
+    map.setAttribute("aria-valuenow", "0");
+    map.setAttribute("aria-valuetext", order.length + " points; use the arrow keys to move between them");
+    const show = (i) => {
+      at = i;
+      const state = chart.states[chart.state[i]];
+      const lines = state === "labeled" ? [[null, "labeled", names[chart.group[i]]]]
+        : [[null, state === "predicted" ? "predicted" : state + ", perhaps", names[chart.group[i]]],
+          [null, "confidence", chart.sure[i]]];
+      here.style.left = chart.x[i] + "%";
+      here.style.top = chart.y[i] + "%";
+      here.classList.add("on");
+      map.setAttribute("aria-valuenow", String(order.indexOf(i)));
+      map.setAttribute("aria-valuetext", asText(chart.name[i], lines));
+      const box = map.getBoundingClientRect();
+      showTip(chart.name[i], lines, box.left + box.width * chart.x[i] / 100, box.top + box.height * chart.y[i] / 100);
+    };
+    const hide = () => { tip.hidden = true; here.classList.remove("on"); };
+    map.addEventListener("pointermove", (event) => {
+      const box = map.getBoundingClientRect();
+      const far = (i) => Math.hypot(box.width * chart.x[i] / 100 - (event.clientX - box.left),
+        box.height * chart.y[i] / 100 - (event.clientY - box.top));
+      const best = shown().reduce((a, b) => (a === null || far(b) < far(a) ? b : a), null);
+      if (best !== null && far(best) < 24) show(best); else hide();
+    });
+    map.addEventListener("pointerleave", hide);
+    map.addEventListener("blur", hide);
+    map.addEventListener("keydown", (event) => {
+      const some = shown();
+      const step = { ArrowRight: 1, ArrowDown: 1, ArrowLeft: -1, ArrowUp: -1 }[event.key];
+      if (event.key === "Escape") hide();
+      if (!step || !some.length) return;
+      event.preventDefault();
+      const place = some.indexOf(at);
+      show(some[place < 0 ? 0 : Math.max(0, Math.min(some.length - 1, place + step))]);
+    });
+    pick.addEventListener("change", () => {
+      hide();
+      map.classList.toggle("picking", pick.value !== "");
+      const path = pick.value === "" ? [] : shown().map((i) => `M${chart.x[i]} ${chart.y[i]}h0`);
+      figure.querySelector(".picked").setAttribute("d", path.join(""));
     });
   }
 

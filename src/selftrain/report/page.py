@@ -15,10 +15,11 @@ import jinja2
 from markupsafe import Markup
 
 from selftrain.report.advice import next_steps
-from selftrain.report.run_data import RunData
-from selftrain.report.section import ConfusionMatrix, Figure, Note, Section
-from selftrain.report.sections import SECTIONS
+from selftrain.report.run_data import RunData, noun_of
+from selftrain.report.section import ConfusionMatrix, Figure, Map, Note, Section
+from selftrain.report.sections import SCIENCE, SECTIONS
 from selftrain.report.summary import standfirst, summary, title
+from selftrain.report.verdict import helped, how_good
 from selftrain.version import __version__
 
 
@@ -37,10 +38,13 @@ def render(runs: Sequence[RunData]) -> str:
         title=title(runs),
         standfirst=standfirst(runs),
         runs=runs,
+        good=[(how_good(run), helped(run, runs)) for run in runs],
+        noun=noun_of(runs),
         summary=summary(runs),
+        science={section.id for section in sections} & SCIENCE,
         next_steps=next_steps(runs),
         sections=sections,
-        data=_script_data(sections),
+        data=_script_data(sections, noun_of(runs)),
         style=Markup(style),
         script=Markup(script),
         script_hash=_hash(script),
@@ -62,20 +66,20 @@ def _with_missing_parts(sections: Sequence[Section]) -> list[Section]:
     return [*shown[:-1], missing, shown[-1]] if missing.blocks else shown
 
 
-def _script_data(sections: Sequence[Section]) -> dict[str, Any]:
-    """Return the data of the page's tooltips. Matrices of the same classes share one list of names."""
+def _script_data(sections: Sequence[Section], noun: str) -> dict[str, Any]:
+    """Return the data of the page's tooltips. Matrices and maps of the same classes share one list of names."""
     charts: dict[str, Any] = {}
     names: list[list[str]] = []
     for section in sections:
-        for block in (*section.blocks, *section.details):
+        for block in section.blocks:
             if isinstance(block, Figure):
                 charts[block.id] = block.chart.data
-            elif isinstance(block, ConfusionMatrix):
+            elif isinstance(block, (ConfusionMatrix, Map)):
                 own = block.chart.data["names"]
                 if own not in names:
                     names.append(own)
                 charts[block.id] = {**block.chart.data, "names": names.index(own)}
-    return {"charts": charts, "classes": names}
+    return {"charts": charts, "classes": names, "noun": noun}
 
 
 def _read(name: str) -> str:

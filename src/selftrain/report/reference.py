@@ -38,12 +38,14 @@ def baseline_of(run: RunData, others: Sequence[RunData]) -> Baseline | None:
     return None
 
 
-def accuracy_of_labels_only(run: RunData) -> float | None:
-    """Return the accuracy of the same labels without pseudo labels, from the guard or from the run's own reference."""
+def accuracy_of_labels_only(run: RunData, others: Sequence[RunData] = ()) -> float | None:
+    """Return the accuracy of the same labels without pseudo labels: from the guard, a reference or another run."""
     if run.guard is not None:
         return run.guard["labels_only"]["accuracy"]
     found = (run.reference or {}).get("labels_only")
-    return found.get("accuracy") if isinstance(found, Mapping) else None
+    if isinstance(found, Mapping):
+        return found.get("accuracy")
+    return next((other.value("accuracy") for other in others if other is not run and _fits(other, run)), None)
 
 
 def _fits(other: RunData, run: RunData) -> bool:

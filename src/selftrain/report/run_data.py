@@ -19,7 +19,7 @@ from selftrain.errors import UserError
 from selftrain.methods import MethodInfo, method_info
 from selftrain.runs.layout import Arrays, GuardRecord, MetricsRow, PoolPrior, Reference, Results, RunLayout, SplitRecord
 
-CLASS_NUMBERS = ("truth", "predicted", "runner_up", "pseudo", "worst")
+CLASS_NUMBERS = ("truth", "predicted", "runner_up", "pseudo", "worst", "label")
 """arrays of ``outputs.npz`` that hold numbers of classes"""
 READ_SETTINGS = {
     "seed": int | None, "method": str | None, "data.path": str | None, "data.labels_per_class": int | None,
@@ -45,6 +45,8 @@ class RunData:
     split: SplitRecord
     outputs: Arrays
     """predictions per image; empty in older runs"""
+    thumbnails: Arrays
+    """small copies of images; empty in older runs and for features"""
     reference: Reference | None
     name: str = ""
     """the name of the run on the page, different for each run"""
@@ -90,6 +92,26 @@ class RunData:
     def noun(self) -> str:
         """What the run was trained on: images, or rows of features."""
         return "rows" if self.settings.get("network.backbone") == "features" else "images"
+
+    @property
+    def evaluated(self) -> str:
+        """What the accuracy was measured on: test images, held-out rows, ..."""
+        return f"{'held-out' if self.value('evaluated_on') == 'validation' else 'test'} {self.noun}"
+
+    @cached_property
+    def support(self) -> list[int] | None:
+        """Evaluated images of each class; None if they were not counted."""
+        if self.confusion is None:
+            return None
+        counts = [0] * len(self.classes)
+        for true, _, n in self.confusion:
+            counts[true] += n
+        return counts
+
+    @property
+    def labeled_names(self) -> set[str]:
+        """The names of the images that have a label."""
+        return {str(entry.get("path")) for entry in self.split.get("labeled") or ()}
 
     @property
     def seed(self) -> int:
@@ -233,6 +255,7 @@ def read_run(folder: Path) -> RunData:
         results=layout.read_results(),
         split=layout.read_split(),
         outputs=layout.read_outputs(),
+        thumbnails=layout.read_thumbnails(),
         reference=layout.read_reference(),
     )
     for name, kind in READ_SETTINGS.items():
@@ -257,7 +280,7 @@ def _check_triples(record: Mapping[str, Any], folder: Path) -> None:
 
 def _check_outputs(outputs: Arrays, K: int, path: Path) -> None:
     """Raise a UserError if the arrays of a part differ in length, or name a class that there is not."""
-    for part in ("eval", "pool"):
+    for part in ("eval", "pool", "map"):
         own = {name: values for name, values in outputs.items() if name.startswith(f"{part}_")}
         lengths = {values.shape for values in own.values()}
         if len(lengths) > 1 or any(len(shape) != 1 for shape in lengths):
@@ -270,6 +293,11 @@ def _check_outputs(outputs: Arrays, K: int, path: Path) -> None:
                 raise UserError(f"{path}: the array {name!r} must hold numbers.")
 
 
+def noun_of(runs: Sequence[RunData]) -> str:
+    """Return what a page is about: images, or rows if no run has images."""
+    return "images" if any(run.noun == "images" for run in runs) else "rows"
+
+
 def read_runs(folders: Sequence[Path], images: Sequence[str | Path] = ()) -> list[RunData]:
     """Read the runs of a page and give each a name of its own; ``images`` are folders that the user named."""
     runs = [read_run(folder) for folder in folders]
@@ -279,8 +307,16 @@ def read_runs(folders: Sequence[Path], images: Sequence[str | Path] = ()) -> lis
 
 
 def _names(runs: Sequence[RunData]) -> list[str]:
-    """Name runs by their method, and by dataset, seed or folder only as far as needed to tell them apart."""
-    parts = [(run.info.title, run.dataset, f"seed {run.seed}", run.folder.name) for run in runs]
+    """Name runs by their method, and by its options, dataset, seed or folder only as far as needed to tell them apart.
+
+    The whole method string can be long; it is in the settings.
+    """
+    methods = [run.info.short for run in runs]
+    if len({run.info.title for run in runs}) > len(set(methods)):
+        methods = [run.info.title for run in runs]
+    parts = [
+        (method, run.dataset, f"seed {run.seed}", run.folder.name) for method, run in zip(methods, runs, strict=True)
+    ]
     chosen = [0]
     for column in range(1, len(parts[0])):
         if len({tuple(words[c] for c in chosen) for words in parts}) == len(runs):

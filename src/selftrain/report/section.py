@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, NamedTuple, TypeAlias
 
+from selftrain.report.chance import Change
 from selftrain.report.charts import Axis, Chart, Series, Table, line_chart
 from selftrain.report.examples import Example
 from selftrain.report.run_data import PerClass, RunData
@@ -61,6 +62,7 @@ class ConfusionMatrix:
     caption: str
     chart: Chart
     run: int
+    noun: str
     pairs: Sequence[tuple[str, str, int, str]]
     """(true class, predicted class, images, share of the true class), the most frequent first"""
     mistakes: int
@@ -69,13 +71,42 @@ class ConfusionMatrix:
 
 
 @dataclass(frozen=True)
+class Map:
+    """Points on a plane, of which one class can be picked out."""
+
+    kind: ClassVar[str] = "map"
+    id: str
+    title: str
+    caption: str
+    chart: Chart
+    run: int
+    classes: Sequence[str]
+    table: Table | None
+
+
+class ClassColumn(NamedTuple):
+    """The accuracy of each class in one run."""
+
+    run: int
+    name: str
+    values: PerClass
+    intervals: Sequence[tuple[float, float] | None]
+    """90%; None where it is not known"""
+    changes: Sequence[Change] | None
+    """from the labels alone"""
+
+
+@dataclass(frozen=True)
 class ClassTable:
     kind: ClassVar[str] = "class_table"
+    title: str
+    noun: str
     names: Sequence[str]
+    support: Sequence[int] | None
+    """evaluated images of each class"""
     before: PerClass | None
     """accuracy with labels only"""
-    columns: Sequence[tuple[int, str, PerClass]]
-    """(run, its name, accuracy of each class)"""
+    columns: Sequence[ClassColumn]
     order: Sequence[int]
 
 
@@ -103,7 +134,7 @@ class Folders:
     """(name of the run, its folder)"""
 
 
-Block: TypeAlias = Note | Figure | Comparison | ConfusionMatrix | ClassTable | Gallery | SettingsTable | Folders
+Block: TypeAlias = Note | Figure | Comparison | ConfusionMatrix | ClassTable | Map | Gallery | SettingsTable | Folders
 
 
 @dataclass
@@ -115,9 +146,6 @@ class Section:
     """what was found"""
     text: str = ""
     blocks: list[Block] = field(default_factory=list)
-    details: list[Figure] = field(default_factory=list)
-    """figures that are folded away"""
-    details_title: str = ""
     two_columns: bool = False
 
     @property
@@ -164,6 +192,11 @@ def training_chart(title: str, series: Sequence[Series], y: Axis) -> Chart:
 def only(runs: Sequence[RunData]) -> RunData | None:
     """Return the run of a page about one run, None on a page about several."""
     return runs[0] if len(runs) == 1 else None
+
+
+def headed(runs: Sequence[RunData], i: int, title: str) -> str:
+    """Return the title of a block about one run, with the run's name only where there are several."""
+    return title if len(runs) == 1 else f"{runs[i].name}: {title[0].lower() + title[1:]}"
 
 
 def by_classes(runs: Sequence[RunData]) -> dict[tuple[str, ...], list[tuple[int, RunData]]]:

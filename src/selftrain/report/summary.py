@@ -1,4 +1,4 @@
-"""The top of the page: title, standfirst and the table of results.
+"""The top of the page: title, standfirst and the table of all results; the main one is in ``verdict``.
 
 Knows nothing of sections.
 """
@@ -11,11 +11,10 @@ from typing import Any, NamedTuple
 from selftrain.report.charts import percent, ratio
 from selftrain.report.charts.formats import Format, short_duration
 from selftrain.report.reference import accuracy_of_labels_only
-from selftrain.report.run_data import RunData
+from selftrain.report.run_data import RunData, noun_of
 from selftrain.report.section import only
+from selftrain.report.verdict import how_good
 from selftrain.text import plural
-
-EVALUATED_ON = {"test": "test images", "validation": "held-out images"}
 
 
 class SummaryRow(NamedTuple):
@@ -27,7 +26,7 @@ class SummaryRow(NamedTuple):
 
 def title(runs: Sequence[RunData]) -> str:
     if run := only(runs):
-        return f"{run.name} on {run.dataset}"
+        return run.dataset
     datasets = list(dict.fromkeys(run.dataset for run in runs))
     if len(runs) == 2 and len(datasets) == 1:
         return f"{runs[0].name} and {runs[1].name} on {datasets[0]}"
@@ -35,25 +34,15 @@ def title(runs: Sequence[RunData]) -> str:
 
 
 def standfirst(runs: Sequence[RunData]) -> str:
-    """Return one or two sentences: the data, and the main result."""
-    scored = [run for run in runs if run.value("accuracy") is not None]
+    """Return one or two sentences: the data, and for several runs the main result."""
     data = _data(runs[0])
-    if not scored:
-        if (run := only(runs)) and (found := run.results.get("estimated")):
-            return (
-                f"{data}. The model classifies about {percent(found['accuracy'])} of images like your unlabeled ones "
-                f"correctly, with 90% certainty between {percent(found['low'])} and {percent(found['high'])}: there is "
-                "no test set, so this is estimated from your labels."
-            )
-        return f"{data}. There is no test set, so this page shows only what can be known without one."
     if run := only(runs):
-        images = EVALUATED_ON[run.value("evaluated_on") or "test"].replace("images", run.noun)
-        return (
-            f"{data}. The model classifies {percent(run.value('accuracy'))} of the {images} correctly; the mean "
-            f"accuracy of the weakest fifth of the classes is {percent(run.value('worst20_percent'))}."
-        )
+        return f"{data}, learned with {run.name}."
     if len({run.split_hash for run in runs}) > 1:
-        return f"{len(runs)} runs. Not all of them use the same labeled images: compare them with care."
+        return f"{len(runs)} runs. Not all of them use the same labeled {noun_of(runs)}: compare them with care."
+    scored = [run for run in runs if run.value("accuracy") is not None]
+    if not scored:
+        return f"{data}. There is no test set, so this page shows only what can be known without one."
     best = max(scored, key=lambda run: run.value("accuracy"))
     fair = max(scored, key=lambda run: run.value("worst20_percent") or 0)
     finding = f"{best.name} is the most accurate, at {percent(best.value('accuracy'))}"
@@ -78,27 +67,34 @@ def summary(runs: Sequence[RunData]) -> list[SummaryRow]:
         return SummaryRow(measure, meaning, ["–" if value is None else form(float(value)) for value in values])
 
     crossed = [_cross_validated(run) for run in runs]
-    alone = [accuracy_of_labels_only(run) for run in runs]
+    alone = [accuracy_of_labels_only(run, runs) for run in runs]
     vanishing = [str(len(run.vanishing_classes())) for run in runs]
+    noun = noun_of(runs)
     rows = [
-        row("Accuracy", "images classified correctly", "accuracy", percent),
+        row("Accuracy", f"{noun} classified correctly", "accuracy", percent),
+        SummaryRow("90% interval", f"of the accuracy on {noun} like these", [_measured(run) for run in runs]),
         SummaryRow(
             "Estimated accuracy", "without a test set, with its 90% interval", [_estimated(run) for run in runs]
         ),
         SummaryRow(
-            "Labels alone", "accuracy without unlabeled images", ["–" if v is None else percent(v) for v in alone]
+            "Labels alone", f"accuracy without unlabeled {noun}", ["–" if v is None else percent(v) for v in alone]
         ),
         row("Mean over classes", "every class counts the same", "mean_per_class", percent),
         row("Weakest fifth of classes", "mean accuracy of the weakest classes", "worst20_percent", percent),
-        row("Imbalance ratio", "most against least predicted class", "imbalance_ratio", ratio),
-        row("Pseudo labels used", "share of unlabeled images, at the end", "pseudo_label_quantity", percent),
-        row("Pseudo labels correct", "share of the used ones", "pseudo_label_quality", percent),
         row("Calibration error", "gap between confidence and accuracy", "ece", percent),
         SummaryRow("Cross-validated accuracy", "on the labels, each part held out in turn", crossed),
         SummaryRow("Vanishing classes", "rarely or never predicted", vanishing),
+        row("Imbalance ratio", "most against least predicted class", "imbalance_ratio", ratio),
+        row("Pseudo labels used", f"share of unlabeled {noun}, at the end", "pseudo_label_quantity", percent),
+        row("Pseudo labels correct", "share of the used ones", "pseudo_label_quality", percent),
         row("Training time", "", "seconds", short_duration),
     ]
     return [row for row in rows if any(cell != "–" for cell in row.cells)]
+
+
+def _measured(run: RunData) -> str:
+    found = how_good(run)
+    return f"{found.low} to {found.high}" if run.value("accuracy") is not None and found.low else "–"
 
 
 def _estimated(run: RunData) -> str:

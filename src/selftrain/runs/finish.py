@@ -34,7 +34,9 @@ from selftrain.runs.model import ModelCard, save_model
 from selftrain.runs.model_readme import write_readme
 from selftrain.runs.network_inputs import flips
 from selftrain.runs.pile_results import in_words, pile_results
+from selftrain.runs.pool_map import pool_map
 from selftrain.runs.survey import PILE, SPREAD, Pile
+from selftrain.runs.thumbnails import run_thumbnails
 from selftrain.runs.training import Training
 from selftrain.runs.trust import Trust, judge_trust
 from selftrain.version import __version__
@@ -63,7 +65,7 @@ def conclude(training: Training, loop: Loop) -> Outcome:
 
 
 def finish(training: Training, loop: Loop, outcome: Outcome, layout: RunLayout, reporter: Reporter) -> None:
-    """Write ``outputs.npz``, the model and ``results.json``; rank 0 writes, and the others wait for it."""
+    """Write ``outputs.npz``, thumbnails, the model and ``results.json``; rank 0 writes, and the others wait for it."""
     first, (model, verdict, trust) = training.fabric.is_global_zero, outcome
     before = loop.rows[-1] if verdict is None else training.evaluate(model)
     measures = before if trust is None else {**before, **_calibration(training.evaluate(outcome.calibrated))}
@@ -73,6 +75,7 @@ def finish(training: Training, loop: Loop, outcome: Outcome, layout: RunLayout, 
         reporter.say(in_words(verdict, pile["guard"]["labels_only"]["accuracy"], measures["accuracy"]))
     if first:
         layout.write_outputs(arrays)
+        layout.write_thumbnails(run_thumbnails(training, arrays))
     dead = [training.problem.corpus.classes[k] for k in never_predicted(counts)]
     if dead:
         reporter.warn(alarm(dead, training.method, "at the end", "never predicted"))
@@ -131,7 +134,7 @@ def _outputs(training: Training, outcome: Outcome) -> tuple[Arrays, dict[str, An
             said = answers(model, training.evaluated_batches(), device)
             more, confusion = evaluated_outputs(said, evaluated.images, evaluated.labels, len(corpus.classes))
             arrays, counts = arrays | more, counts | confusion
-    return arrays, counts
+    return arrays | pool_map(training, arrays), counts
 
 
 def final_card(training: Training, outcome: Outcome) -> ModelCard:

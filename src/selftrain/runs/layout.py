@@ -35,6 +35,7 @@ from selftrain.runs.records import PoolPrior as PoolPrior
 Confusion = list[list[int]]
 Arrays = dict[str, NDArray[Any]]
 LARGEST_OUTPUTS = 1 << 28  # bytes of the arrays of ``outputs.npz``
+LARGEST_THUMBNAILS = 1 << 24  # and of ``thumbnails.npz``
 
 
 class Measures(TypedDict, total=False):
@@ -200,6 +201,11 @@ class RunLayout:
         return self.folder / "outputs.npz"
 
     @property
+    def thumbnails(self) -> Path:
+        """Small copies of the images that the report shows; absent in older runs and for features."""
+        return self.folder / "thumbnails.npz"
+
+    @property
     def reference(self) -> Path:
         return self.folder / "reference.json"
 
@@ -299,7 +305,19 @@ class RunLayout:
         return read_arrays(self.outputs, most=LARGEST_OUTPUTS) if self.outputs.exists() else {}
 
     def write_outputs(self, arrays: Mapping[str, NDArray[Any]]) -> None:
-        with replacing(self.outputs, within=self.folder) as temporary, temporary.open("wb") as file:
+        self._write_arrays(self.outputs, arrays)
+
+    def read_thumbnails(self) -> Arrays:
+        """Return the arrays of ``thumbnails.npz``; none if there is no such file."""
+        return read_arrays(self.thumbnails, most=LARGEST_THUMBNAILS) if self.thumbnails.exists() else {}
+
+    def write_thumbnails(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Write ``thumbnails.npz``, unless there is nothing to write."""
+        if arrays:
+            self._write_arrays(self.thumbnails, arrays)
+
+    def _write_arrays(self, path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
+        with replacing(path, within=self.folder) as temporary, temporary.open("wb") as file:
             np.savez_compressed(file, **cast(dict[str, Any], arrays))
 
     def contents(self) -> set[str]:

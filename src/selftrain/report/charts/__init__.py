@@ -10,8 +10,9 @@ from selftrain.report.charts.lines import Series, line_chart
 from selftrain.report.charts.matrix import matrix_chart
 from selftrain.report.charts.plot import Chart, Table
 from selftrain.report.charts.scale import Axis
+from selftrain.report.charts.scatter import MapPoint, map_chart
 
 __all__ = [
-    "Axis", "Chart", "Series", "Table", "change_chart", "count", "line_chart", "matrix_chart", "number", "percent",
-    "points", "ratio", "stacked_chart",
+    "Axis", "Chart", "MapPoint", "Series", "Table", "change_chart", "count", "line_chart", "map_chart", "matrix_chart",
+    "number", "percent", "points", "ratio", "stacked_chart",
 ]  # fmt: skip

@@ -6,6 +6,7 @@ Knows nothing of what the values before and after are.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import zip_longest
 from typing import Any
 
 from markupsafe import Markup
@@ -31,6 +32,8 @@ def change_chart(
     words: tuple[str, str],
     high: float | None = 1.0,
     ends: tuple[str, str] = ("", ""),
+    clear: Sequence[bool] | None = None,
+    notes: Sequence[str] = (),
 ) -> Chart:
     """Draw one bar per class from its value before to its value after: up is a gain, down a loss.
 
@@ -42,20 +45,26 @@ def change_chart(
         The top of the axis; None: the largest value.
     ends
         What the leftmost and the rightmost classes have in common.
+    clear
+        Whether each change is certain; the others are drawn pale.
+    notes
+        Words beside each change in tooltips.
     """
     known = [v for v in (*before, *after) if v is not None]
     scale = make_scale(known, Axis(low=0.0, high=high))
     step, width = _widths(len(names))
-    paths: dict[str, list[str]] = {"gain": [], "loss": [], "tick": []}
+    paths: dict[str, list[str]] = {"gain": [], "loss": [], "gain pale": [], "loss pale": [], "tick": []}
     for i, (a, b) in enumerate(zip(before, after, strict=True)):
         x = i * step + (step - width) / 2
         if a is not None:
             paths["tick"].append(f"M{decimal(x)} {decimal(scale(a))}h{decimal(width)}")
         if a is not None and b is not None and a != b:
             top, bottom = sorted((scale(a), scale(b)))
-            paths["gain" if b > a else "loss"].append(_rectangle(x, width, top, bottom))
+            sure = clear is None or clear[i]
+            paths[("gain" if b > a else "loss") + ("" if sure else " pale")].append(_rectangle(x, width, top, bottom))
     tops = [None if b is None else round(scale(b), 2) for b in after]
     changes = [None if a is None or b is None else points(b - a) for a, b in zip(before, after, strict=True)]
+    changes = [f"{text} ({note})" if text and note else text for text, note in zip_longest(changes, notes)]
     unmarked = [None] * len(names)
     series = [
         {"run": run, "name": words[0], "text": [_percent(v) for v in before], "y": unmarked},

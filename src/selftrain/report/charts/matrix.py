@@ -14,7 +14,7 @@ from selftrain.report.charts.plot import Chart
 
 SHADES = 8
 MOST_NAMED = 25
-"""classes whose names fit beside the rows"""
+"""classes whose names fit beside the rows and above the columns"""
 
 
 def matrix_chart(label: str, run: int, names: Sequence[str], cells: Sequence[tuple[int, int, int]]) -> Chart:
@@ -30,15 +30,17 @@ def matrix_chart(label: str, run: int, names: Sequence[str], cells: Sequence[tup
     shapes = Markup("").join(
         Markup('<path class="{}" d="{}"/>').format(kind, "".join(squares)) for kind, squares in paths.items() if squares
     )
-    rows = Markup()
+    rows = columns = Markup()
     if K <= MOST_NAMED:
-        rows = Markup('<div class="rows" aria-hidden="true">{}</div>').format(
-            Markup("").join(Markup("<span><bdi>{}</bdi></span>").format(name) for name in names)
-        )
+        spans = Markup("").join(Markup("<span><bdi>{}</bdi></span>").format(name) for name in names)
+        columns = Markup('<div class="columns" aria-hidden="true">{}</div>').format(spans)
+        rows = Markup('<div class="rows" aria-hidden="true">{}</div>').format(spans)
     markup = Markup(
-        '<div class="matrix" tabindex="0" role="img" aria-label="{}">{}<div class="square">'
-        '<svg viewBox="0 0 {} {}" aria-hidden="true" focusable="false" shape-rendering="{}">{}</svg>'
-        '<i class="cell"></i></div></div>'
-    ).format(label, rows, K, K, "crispEdges" if K > 60 else "auto", shapes)
+        '<div class="scroll"><div class="matrix{}" style="--k:{}" tabindex="0" role="img" aria-label="{}">'
+        '{}{}<div class="square"><svg viewBox="0 0 {} {}" aria-hidden="true" focusable="false" shape-rendering="{}">{}'
+        '</svg><i class="cell"></i></div></div></div>'
+    ).format(
+        " named" if K <= MOST_NAMED else "", K, label, columns, rows, K, K, "crispEdges" if K > 60 else "auto", shapes
+    )
     flat = [value for cell in sorted(cells) for value in cell]
     return Chart(markup, {"run": run, "cells": flat, "size": K, "names": list(names)})

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from selftrain.report.charts import Table, points, stacked_chart
 from selftrain.report.reference import baseline_of, training_bias
 from selftrain.report.run_data import PerClass, RunData
-from selftrain.report.section import Section
+from selftrain.report.section import Section, headed
 
 
 def bias(runs: Sequence[RunData]) -> Section:
@@ -18,7 +18,7 @@ def bias(runs: Sequence[RunData]) -> Section:
     for i, run in enumerate(runs):
         training, baseline = training_bias(run, runs), baseline_of(run, runs)
         if training is not None and baseline is not None and not run.labels_only:
-            _parts(section, i, run, [None if v is None else 1 - v for v in baseline.per_class], training)
+            _parts(section, runs, i, [None if v is None else 1 - v for v in baseline.per_class], training)
     if section.blocks:
         data_bias = "Data bias is the error that comes from having few labels instead of all of them. "
         section.text = (data_bias if any(_data_bias(run)[0] for run in runs) else "") + (
@@ -32,8 +32,9 @@ def bias(runs: Sequence[RunData]) -> Section:
     return section
 
 
-def _parts(section: Section, i: int, run: RunData, errors: PerClass, training: PerClass) -> None:
+def _parts(section: Section, runs: Sequence[RunData], i: int, errors: PerClass, training: PerClass) -> None:
     """Add a figure of one run: ``errors`` with labels only, and the training bias of each class."""
+    run = runs[i]
     base, data = _data_bias(run)
     order = sorted(range(len(errors)), key=lambda k: (errors[k] is None, -(errors[k] or 0), k))
     known = [t for t in training if t is not None]
@@ -58,7 +59,15 @@ def _parts(section: Section, i: int, run: RunData, errors: PerClass, training: P
     rows = [[run.classes[k], *("–" if v is None else points(v) for v in (first[k], training[k]))] for k in order]
     columns = ["class", "data bias" if base is not None else "error, labels only", "training bias"]
     legend = "bias" if base is not None else "bias-without-data"
-    section.figure(f"parts{i}", run.name, caption, chart, run=i, legend=legend, table=Table(columns, rows))
+    section.figure(
+        f"parts{i}",
+        headed(runs, i, "Error of each class"),
+        caption,
+        chart,
+        run=i,
+        legend=legend,
+        table=Table(columns, rows),
+    )
 
 
 def _data_bias(run: RunData) -> tuple[PerClass, PerClass] | tuple[None, None]:

@@ -5,31 +5,29 @@ Knows nothing of how the guard decides; see ``selftrain.runs.guard``.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from selftrain.report.chance import margin
 from selftrain.report.charts import Table, percent, ratio
 from selftrain.report.run_data import RunData
-from selftrain.report.section import Comparison, Section
-from selftrain.report.summary import EVALUATED_ON
+from selftrain.report.section import Comparison, Section, headed
 from selftrain.runs.guard import FLOOR, GROWTH
 from selftrain.runs.layout import GuardRecord
 
 MEASURES = (("accuracy", "accuracy"), ("mean_per_class", "mean over classes"), ("worst20_percent", "weakest fifth"))
 LOOSE = 0.1
 """a limit from left-out labels above this shows nothing but collapses"""
-Z = 1.96  # two-sided 95%
 
 
 def guard(runs: Sequence[RunData]) -> Section:
-    section = Section("guard", "Labels alone", "Is it better than the labels alone?")
+    section = Section("guard", "Labels alone", "How the final model was chosen")
     for i, run in enumerate(runs):
         if (found := run.guard) is not None:
             measured = run.value("accuracy") is not None and found["labels_only"]["accuracy"] is not None
-            sentences = [_kept(found), _measured(run, found) if measured else _unmeasured(found)]
+            sentences = [_kept(run, found), _measured(run, found) if measured else _unmeasured(run, found)]
             table = _measures(run, found) if measured else _evidence(found)
-            section.blocks.append(Comparison(run.name, " ".join(sentences), table, i))
+            section.blocks.append(Comparison(headed(runs, i, "The labels alone"), " ".join(sentences), table, i))
     if section.blocks:
         section.text = (
             "Training on the labels alone is the least that self-training must improve on. Both models were trained, "
@@ -39,7 +37,7 @@ def guard(runs: Sequence[RunData]) -> Section:
     return section
 
 
-def _kept(found: GuardRecord) -> str:
+def _kept(run: RunData, found: GuardRecord) -> str:
     """Return which model was kept, and why."""
     if found["choice"] == "labels_only":
         return (
@@ -48,7 +46,7 @@ def _kept(found: GuardRecord) -> str:
         )
     text = (
         "The self-trained model was kept, blended with its neighbours. Nothing speaks against it: where the "
-        f"labels-only model is surest, the two differ on {percent(found['disagreement'])} of the unlabeled images"
+        f"labels-only model is surest, the two differ on {percent(found['disagreement'])} of the unlabeled {run.noun}"
     )
     if found["grown"] is None:
         return f"{text}."
@@ -62,21 +60,23 @@ def _measured(run: RunData, found: GuardRecord) -> str:
     ours = found["self_trained"]["accuracy"] if fell_back else run.value("accuracy")
     if alone is None or ours is None:
         return ""
-    images, n = EVALUATED_ON[run.value("evaluated_on") or "test"], sum(count for *_, count in run.confusion or ())
+    n = sum(run.support or ())
     gain = 100 * (ours - alone)
     model = "the self-trained model" if fell_back else "the kept model"
     amount = f"{abs(gain):.1f} points {'more' if gain > 0 else 'less'}" if abs(gain) >= 0.05 else "exactly as"
-    text = f"On the {images}, {model} is {amount} accurate {'than' if abs(gain) >= 0.05 else 'as'} the labels alone"
+    text = (
+        f"On the {run.evaluated}, {model} is {amount} accurate {'than' if abs(gain) >= 0.05 else 'as'} the labels alone"
+    )
     if not n:
         return f"{text}."
-    margin = 100 * Z * math.sqrt((alone * (1 - alone) + ours * (1 - ours)) / n)
-    if abs(gain) <= margin:
-        return f"{text}. That can be chance: with {n:,} images, differences of up to {margin:.1f} points can be."
+    limit = 100 * margin(alone, ours, n)
+    if abs(gain) <= limit:
+        return f"{text}. That can be chance: with {n:,} {run.noun}, differences of up to {limit:.1f} points can be."
     unseen = " The guard could not know this without test data." if (gain < 0) != fell_back else ""
-    return f"{text}. With {n:,} images, that is more than chance explains (about {margin:.1f} points).{unseen}"
+    return f"{text}. With {n:,} {run.noun}, that is more than chance explains (about {limit:.1f} points).{unseen}"
 
 
-def _unmeasured(found: GuardRecord) -> str:
+def _unmeasured(run: RunData, found: GuardRecord) -> str:
     """Return how sure the verdict is without an evaluated set."""
     text = "There is no test set, so this is evidence and no proof."
     if not found["labels"]:
@@ -84,10 +84,10 @@ def _unmeasured(found: GuardRecord) -> str:
     if found["limit"] > LOOSE:
         return (
             f"{text} With only {found['labels']:,} labels, leaving them out in turn allows the labels-only model "
-            f"an error of up to {percent(found['limit'])} on the images where it is surest: the guard sees collapses, "
-            "not small losses."
+            f"an error of up to {percent(found['limit'])} on the {run.noun} where it is surest: the guard sees "
+            "collapses, not small losses."
         )
-    return f"{text} The guard sees collapses and clear losses on images that the labels-only model is sure about."
+    return f"{text} The guard sees collapses and clear losses on {run.noun} that the labels-only model is sure about."
 
 
 def _measures(run: RunData, found: GuardRecord) -> Table:

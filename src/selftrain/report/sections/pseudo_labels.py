@@ -11,22 +11,23 @@ from collections.abc import Sequence
 import numpy as np
 
 from selftrain.report.charts import Axis, Series, percent, ratio
-from selftrain.report.run_data import Curve, RunData
+from selftrain.report.run_data import Curve, RunData, noun_of
 from selftrain.report.section import Section, only
 
 
 def pseudo_labels(runs: Sequence[RunData]) -> Section:
     section = Section("pseudo", "Pseudo labels", "The pseudo labels used in training")
+    noun = noun_of(runs)
     if not any(run.curve("pseudo_label_quantity") for run in runs):
         if not all(run.labels_only for run in runs):
             section.note("These methods do not select individual pseudo labels, so there are none to count.")
         return section
     section.curves(
-        runs, "pseudo_label_quantity", "Quantity", "Share of unlabeled images whose pseudo label is used for training."
+        runs, "pseudo_label_quantity", "Quantity", f"Share of unlabeled {noun} whose pseudo label is used for training."
     )
     if not section.curves(runs, "pseudo_label_quality", "Quality", "Share of the used pseudo labels that are correct."):
         section.note(
-            "How many pseudo labels are correct is not known, because the true classes of the unlabeled images are not."
+            f"How many pseudo labels are correct is not known: the true classes of the unlabeled {noun} are not known."
         )
     section.series(
         "worst-quality",
@@ -44,22 +45,25 @@ def pseudo_labels(runs: Sequence[RunData]) -> Section:
     section.curves(
         runs,
         "pseudo_churn",
-        "Churn",
-        "Share of pseudo labels that changed since the previous evaluation.",
+        "Churn: pseudo labels that changed",
+        "Share of pseudo labels that changed since the previous evaluation. It should fall.",
         Axis(low=0.0),
     )
     findings = [_finding(run) for run in runs if run.value("pseudo_label_quantity") is not None]
+    section.text = (
+        f"A pseudo label is the model's own prediction for an unlabeled {noun[:-1]}, used as if it were a label."
+    )
     if only(runs):
         section.title = f"At the end of training, {findings[0]}" if findings else section.title
     elif findings:
-        section.text = f"At the end of training, {'; '.join(findings)}."
+        section.text += f" At the end of training, {'; '.join(findings)}."
     return section
 
 
 def _finding(run: RunData) -> str:
     quantity, quality = run.value("pseudo_label_quantity"), run.value("pseudo_label_quality")
     correct = f", {percent(quality)} of them correctly labeled" if quality is not None else ""
-    return f"{run.name} uses {percent(quantity)} of the unlabeled images{correct}"
+    return f"{run.name} uses {percent(quantity)} of the unlabeled {run.noun}{correct}"
 
 
 def _worst_quality(run: RunData) -> Curve:

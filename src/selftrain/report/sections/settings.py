@@ -11,7 +11,7 @@ from typing import Any, cast
 from selftrain.report.run_data import RunData
 from selftrain.report.section import Folders, Section, SettingsTable, only
 
-RECORDED = ("steps", "labeled", "unlabeled", "split_hash", "selftrain", "torch")
+RECORDED = ("method", "steps", "labeled", "unlabeled", "split_hash", "selftrain", "torch")
 """results that say how a run was made"""
 
 

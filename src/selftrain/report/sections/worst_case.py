@@ -28,8 +28,10 @@ def worst_case(runs: Sequence[RunData]) -> Section:
     )
     if section.blocks:
         section.text = (
-            "The worst-case head fits the labeled images and otherwise contradicts the pseudo labels as much as it "
-            "can; the features learn to leave it no room. The worst-case error normally rises first and falls later."
+            "DST adds two parts to the network that only training uses. The pseudo head learns from the pseudo labels, "
+            "so that the main head does not learn from its own mistakes. The worst-case head fits the labels and "
+            "otherwise contradicts the pseudo labels as much as it can; the features learn to leave it no room. The "
+            "worst-case error normally rises first and falls later."
         )
     elif any(run.info.is_wrapper and not run.info.can_be_base for run in runs):
         section.note(

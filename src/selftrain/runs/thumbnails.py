@@ -1,0 +1,89 @@
+"""Small copies of the images of a run that are worth looking at, kept in its folder for the report.
+
+A report opens nothing outside a run folder, so the images have to be in it. Knows nothing of how they are chosen; see
+``selftrain.runs.notable``.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Sequence
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from selftrain.data.features.rows import FeatureRows
+from selftrain.data.images import EncodedImages, Images
+from selftrain.errors import UserError
+from selftrain.runs.image_outputs import sampled
+from selftrain.runs.layout import Arrays
+from selftrain.runs.notable import notable
+from selftrain.runs.training import Training
+
+SIDE = 144
+"""longest side in pixels"""
+
+
+class StoredThumbnails(EncodedImages):
+    """Image files in memory, by name."""
+
+    def __init__(self, names: Sequence[str], files: Sequence[bytes]):
+        self.names, self.files = list(names), list(files)
+
+    @classmethod
+    def read(cls, arrays: Arrays) -> StoredThumbnails:
+        """Return the images of ``thumbnails.npz``; a UserError if they are not stored as training stores them."""
+        names, ends, data = (arrays.get(name) for name in ("names", "ends", "jpeg"))
+        if (
+            names is None or ends is None or data is None or names.ndim != 1 or names.shape != ends.shape
+            or names.dtype.kind != "U" or ends.dtype.kind not in "iu" or data.dtype != np.uint8 or data.ndim != 1
+        ):  # fmt: skip
+            raise UserError("thumbnails.npz: must hold the arrays names, ends and jpeg, as training writes them.")
+        places = [0, *ends.tolist()]
+        return cls(names.tolist(), [data[a:b].tobytes() for a, b in pairwise(places)])
+
+    def source(self, i: int) -> bytes:
+        return self.files[i]
+
+    def subset(self, indices: ArrayLike) -> StoredThumbnails:
+        rows = self._positions(indices).tolist()
+        return StoredThumbnails([self.names[i] for i in rows], [self.files[i] for i in rows])
+
+
+def run_thumbnails(training: Training, outputs: Arrays) -> Arrays:
+    """Return the arrays of ``thumbnails.npz`` for a finished run; none for features, which have no pixels."""
+    corpus, split, tested = training.problem.corpus, training.problem.split, training.evaluated.images
+    if isinstance(corpus.images, FeatureRows):
+        return {}
+    chosen = notable(outputs, {corpus.images.names[i] for i in split.labeled})
+    pool = split.unlabeled[sampled(len(split.unlabeled))]
+    shown = [(corpus.images, int(pool[i])) for i in (*chosen.to_label, *chosen.novel)]
+    if tested is not None:
+        rows = sampled(len(tested))
+        shown += [(tested, int(rows[i])) for i in chosen.confident]
+    return thumbnails_of(shown)
+
+
+def thumbnails_of(images: Sequence[tuple[Images, int]]) -> Arrays:
+    """Return the arrays of ``thumbnails.npz``; images that cannot be read are left out."""
+    names, ends, parts, total = [], [], [], 0
+    for sequence, i in images:
+        if (encoded := _encoded(sequence, i)) is not None:
+            total += len(encoded)
+            names.append(sequence.names[i])
+            ends.append(total)
+            parts.append(encoded)
+    data = np.frombuffer(b"".join(parts), np.uint8)
+    return {"names": np.array(names, np.str_), "ends": np.array(ends, np.int64), "jpeg": data}
+
+
+def _encoded(images: Images, i: int) -> bytes | None:
+    try:
+        image = images.load(i, "RGB", SIDE)
+    except (UserError, OSError):
+        return None
+    image.thumbnail((SIDE, SIDE))
+    file = io.BytesIO()
+    image.save(file, "JPEG", quality=85, optimize=True)
+    return file.getvalue()
