@@ -48,7 +48,7 @@ def _map(runs: Sequence[RunData], i: int, run: RunData) -> Map:
             out["map_predicted"],
             np.nan_to_num(out["map_confidence"]),
             strict=True,
-        )  # fmt: skip
+        )
     ]
     counts = [int((states == s).sum()) for s in range(len(STATES))]
     said = ", ".join(f"{n} {state}" for n, state in zip(counts, STATES, strict=True) if n)
