@@ -94,7 +94,7 @@ def check(
     with restored_afterwards(threads=chosen.train.threads):
         pool = read_pool(chosen, reporter)
         found = [*_unreadable(pool), *find_duplicates(pool), *_labels(pool), *_mirror(pool), *_uneven(pool)]
-        found += find_odd_images(pool, chosen.data.size or 128)
+        found += find_odd_images(pool, chosen.data.size or 192)
     order = list(TITLES)
     return Checked(tuple(sorted(found, key=lambda one: order.index(one.kind))), pool)
 

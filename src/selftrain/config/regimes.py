@@ -24,7 +24,7 @@ REGIMES: dict[str, dict[str, Any]] = {
         "data.randaugment_n": 2, "data.randaugment_m": 10.0, "data.cutout": 0.0,
     },
     "frozen": {
-        "network.backbone": "lite0", "network.bottleneck": 256, "data.size": 128,
+        "network.backbone": "lite0", "network.bottleneck": 256, "data.size": 192,
         "optim.lr": 0.01, "optim.backbone_lr": 1.0, "optim.ema": 0.0,
         "train.steps": 1000, "train.batch": 32, "train.unlabeled_batch": 64,
         "data.crop": "resized", "data.crop_scale": 0.5, "data.clean_crop": 1.0, "data.clean_zoom": 0.75,

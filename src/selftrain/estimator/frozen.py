@@ -31,7 +31,7 @@ class FrozenFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     ----------
     backbone : str, default="lite0"
         The backbone, as ``selftrain list backbones`` names it.
-    size : int, default=128
+    size : int, default=192
         The side of the images that the backbone sees, in pixels.
     views : int, default=1
         The number of views of each image: the image itself and, with more than one, strongly augmented views of it, on
@@ -60,7 +60,7 @@ class FrozenFeatures(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         self,
         backbone: str = "lite0",
         *,
-        size: int = 128,
+        size: int = 192,
         views: int = 1,
         flip: bool = True,
         cache: str | os.PathLike[str] | None = None,
