@@ -90,7 +90,7 @@ FROM_FEATURES: dict[str, tuple[Any, Mapping[str, Any]]] = {
 FROM_STORED_VIEWS: dict[str, tuple[Any, Mapping[str, Any]]] = {
     "data.cache_dtype": ("float32", {}),
     "data.clean_zoom": (0.0, {}),
-    "data.weak_views": (2, {}),
+    "data.weak_views": (1, {}),
     "data.strong_views": (1, {}),
     "data.views_seed": (1, {}),
     "data.junk": (0.4, {"data.junk_from": "{folder}/junk"}),

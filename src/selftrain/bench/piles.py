@@ -66,7 +66,7 @@ CHOICES: Mapping[str, Mapping[str, Any]] = {
     "no weights": {"method.weighted": False},
     "no logit adjustment": {"method.base.adjust": 0.0},
     "one crop": {"data.clean_zoom": 0.0},
-    "128 px, 7 views": {"data.size": 128, "data.weak_views": 2, "data.strong_views": 4},
+    "128 px": {"data.size": 128},
 }
 TUNED_ROWS = (
     Row("supervised"),

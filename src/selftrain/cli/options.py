@@ -61,9 +61,8 @@ Backbone = Annotated[
 Quality = Annotated[
     str | None,
     typer.Option(
-        help="Instead of a backbone: fast (lite0 at 128 px), balanced or best: a stronger backbone, larger images and "
-        "fewer views. Takes a DINOv2 network if its weights can be downloaded, else the best that is installed, and "
-        "says which.",
+        help="Instead of a backbone and a size: fast (lite0 at 128 px instead of 192), balanced or best. The last two "
+        "take a DINOv2 network if its weights can be downloaded, else the best that is installed, and say which.",
         metavar="fast|balanced|best",
     ),
 ]

@@ -107,9 +107,9 @@ class DataSettings:
     engine: Annotated[Literal["auto", "torch", "onnx"], NEUTRAL] = "auto"
     """frozen: what runs the backbone; their features differ by rounding; auto: onnxruntime where it is installed (the
     extra onnx) and there is no GPU, else torch"""
-    weak_views: Annotated[int, Between(1, 64)] = 1
+    weak_views: Annotated[int, Between(1, 64)] = 2
     """frozen: weak views stored per image"""
-    strong_views: Annotated[int, Between(1, 64)] = 2
+    strong_views: Annotated[int, Between(1, 64)] = 4
     """frozen: strong views stored per image"""
     views_seed: Seed = 0
     """frozen: seed of the stored views, which runs with different training seeds share"""

@@ -41,7 +41,7 @@ LEVELS: dict[str, tuple[Choice, ...]] = {
         Choice("vit_small_patch14_reg4_dinov2.lvd142m", 224, 1, 2),
         Choice("lite0+lite2", 256, 1, 2),
         Choice("lite2", 256, 1, 2),
-        Choice("lite0", 224, 2, 4),
+        Choice("lite0", 224, 1, 2),
     ),
 }
 
