@@ -236,7 +236,7 @@ def test_ctrl_c_keeps_the_features_extracted_so_far(
     assert "images are already in" in capsys.readouterr().err.replace("\n", " ")
 
 
-def test_train_warns_of_a_label_that_may_be_misspelled(
+def test_train_asks_about_a_label_that_may_be_misspelled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -244,9 +244,13 @@ def test_train_warns_of_a_label_that_may_be_misspelled(
     last = f"shots/{CLASSES[0]}/{CLASSES[0]}005.png"
     labels.write_text(f"{labels.read_text()}{last},{CLASSES[0]}s\n")
     words = [word for word in QUICK if word != "--quiet"]
-    assert run(monkeypatch, "train", data, "--labels", labels, *words) == 0
+    command = ("train", data, "--labels", labels, *words)
+    question = f"Only one image has the label '{CLASSES[0]}s': did you mean '{CLASSES[0]}'?"
+    assert run(monkeypatch, *command) == 2
     said = " ".join(capsys.readouterr().err.split())
-    assert f"only one image has the label '{CLASSES[0]}s'. Did you mean '{CLASSES[0]}'?" in said
+    assert f"{question} Correct the file, or add --set data.keep_odd_labels=true if that is meant." in said
+    assert run(monkeypatch, *command, "--yes") == 0
+    assert f"warning: {labels}: {question}" in " ".join(capsys.readouterr().err.split())
 
 
 def broken_csv(data: Path, text: str) -> Path:
@@ -554,3 +558,39 @@ def test_too_little_memory_is_one_line_and_exit_code_1(
     said = " ".join(capsys.readouterr().err.split())
     assert said.startswith("error: not enough memory")
     assert "--set train.batch=N" in said
+
+
+def test_overwrite_replaces_a_run_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, labels = layout_3(tmp_path / "photos")
+    command = ("train", data, "--labels", labels, *QUICK, "--out", tmp_path / "run")
+    assert run(monkeypatch, *command) == 0
+    before = (tmp_path / "run" / "results.json").read_text()
+    right = labels.read_text()
+    labels.write_text("path,label\nnowhere.png,a\n")
+    assert run(monkeypatch, *command, "--overwrite") == 2  # the data has a problem: nothing is lost
+    assert (tmp_path / "run" / "results.json").read_text() == before
+    labels.write_text(right)
+    assert run(monkeypatch, *command, "--overwrite", "--seed", 1) == 0
+    assert json.loads((tmp_path / "run" / "results.json").read_text())["seed"] == 1
+    (tmp_path / "run" / "notes.txt").write_text("mine")
+    capsys.readouterr()
+    assert run(monkeypatch, *command, "--overwrite") == 2
+    assert "holds 'notes.txt', which no run writes. Nothing was deleted" in " ".join(capsys.readouterr().err.split())
+    assert (tmp_path / "run" / "results.json").exists()
+    assert run(monkeypatch, *command, "--overwrite", "--resume") == 2
+
+
+def test_all_problems_of_a_label_file_are_told_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data, labels = layout_3(tmp_path / "photos")
+    first = labels.read_text().splitlines()[1]
+    labels.write_text(f"path,label\n{first}\n{first}\n,a\nb.png,\nnowhere.png,{first.split(',')[1].upper()}\n")
+    assert run(monkeypatch, "train", data, "--labels", labels, *QUICK) == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert f"{labels}: 5 problems. Line 3: " in said
+    for part in ("already has a row, line 2", "Line 4: no path", "Line 5: no label for 'b.png'", "Line 6: "):
+        assert part in said
+    assert said.count("Line 6: ") == 2  # there is no such image, and the label differs in case only

@@ -567,7 +567,7 @@ def test_defaults_come_from_the_dataset() -> None:
     settings, _ = resolve({"data.path": "pets", "regime": "finetune"})
     assert (settings.network.backbone, settings.data.crop, settings.data.size) == ("resnet50.tv_in1k", "resized", None)
     settings, _ = resolve({"data.path": "pets", "regime": "frozen"})
-    assert (settings.network.backbone, settings.data.size) == ("lite0", 128)
+    assert (settings.network.backbone, settings.data.size) == ("lite0", 192)
     assert resolve({"data.path": "stl10"})[0].network.backbone == "wrn-37-2"
     assert resolve({"data.path": "/some/cifar10"})[0].network.backbone == "lite0"
     assert resolve({"data.path": "food101"})[0].regime in ("frozen", "finetune")

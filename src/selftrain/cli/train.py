@@ -64,6 +64,13 @@ Out = Annotated[Path | None, typer.Option(help="Run folder.", show_default="runs
 Resume = Annotated[
     bool, typer.Option("--resume", help="Resume the run in --out; it ends as if it had never been stopped.")
 ]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Delete the run in --out first, once the data has been read without error.")
+]
+Yes = Annotated[
+    bool,
+    typer.Option("--yes", "-y", help="Do not stop at labels that look mistyped; as --set data.keep_odd_labels=true."),
+]
 Config = Annotated[Path | None, typer.Option(help="The config.yaml of an earlier run, to repeat it.")]
 Compile = Annotated[
     bool, typer.Option("--compile", help="Compile the network: a slower start, then somewhat faster training.")
@@ -88,6 +95,8 @@ def train(
     set_: Settings = None,
     out: Out = None,
     resume: Resume = False,
+    overwrite: Overwrite = False,
+    yes: Yes = False,
     config: Config = None,
     method_file: MethodFiles = None,
     strict: Strict = False,
@@ -118,11 +127,14 @@ def train(
         seed=seed,
         size=size,
         root=root,
-        settings=({"train.compile": True} if compile_ else {}) | settings_from(set_),
+        settings=({"train.compile": True} if compile_ else {})
+        | ({"data.keep_odd_labels": True} if yes else {})
+        | settings_from(set_),
         config=config,
         method_files=method_file or (),
         out=out,
         resume=resume,
+        overwrite=overwrite,
         strict=True if strict else None,
         reporter=make_reporter(context, quiet or not main_process),
     )

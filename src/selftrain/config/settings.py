@@ -34,6 +34,8 @@ class DataSettings:
     """folder of images, name of a dataset, hf:NAME, tar files, or features (.npz)"""
     labels: Annotated[str | None, NEUTRAL] = None
     """CSV file with the columns path,label"""
+    keep_odd_labels: Annotated[bool, NEUTRAL] = False
+    """do not stop at a class with a single label whose name looks like a mistyped other one"""
     test: Annotated[str | None, NEUTRAL] = None
     """folder of test images with one subfolder per class; with data.labels also a CSV file path,label of images in the
     data folder"""

@@ -143,9 +143,12 @@ class Extractor:
 
     def _announce(self, missing: int, at_once: int) -> None:
         """Say how long the views that are not stored will take: from two passes, before the first image is read."""
-        self(self._example(self.batch))
-        start = time.perf_counter()
-        self(self._example(self.batch))
+        torch.set_num_threads(1)
+        example = self._example(self.batch)
+        with torch.inference_mode():
+            self.network(example)  # the first pass takes longer
+            start = time.perf_counter()
+            self.network(example)
         once = (time.perf_counter() - start) / self.batch
         if (seconds := once * missing / at_once) >= WORTH_SAYING:
             size = self.card.preprocessing.size

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
@@ -57,6 +58,31 @@ def check_free(run: RunLayout) -> None:
             f"folder."
         )
     check_place(folder)
+
+
+def can_be_replaced(run: RunLayout) -> bool:
+    """Return whether there is a run in a folder; raise a UserError if anything else is in it, or it is in use."""
+    folder = run.folder
+    if not folder.is_dir() or folder.is_symlink() or not run.contents():
+        return False
+    others = sorted(run.contents() - set(run.names))
+    if not run.exists or others:
+        found = f"holds {others[0]!r}, which no run writes" if others else f"has no {run.config.name}"
+        raise UserError(f"`overwrite=True`: {folder} {found}. Nothing was deleted; choose another folder.")
+    lock = FileLock(run.lock)
+    with suppress(OSError, NotImplementedError):
+        try:
+            lock.acquire(timeout=0)
+        except Timeout:
+            raise UserError(f"`overwrite=True`: another process is training in {folder}. Wait for it.") from None
+        lock.release()
+    return True
+
+
+def remove_run(run: RunLayout) -> None:
+    """Delete a run that can be replaced, if there is one."""
+    if can_be_replaced(run):
+        shutil.rmtree(run.folder)
 
 
 @contextmanager

@@ -326,6 +326,15 @@ class RunLayout:
         return {name for name in names if not is_part(name)} - {self.lock.name}
 
     @property
+    def names(self) -> tuple[str, ...]:
+        """The names of everything that a run, its folds, its reference and its report write."""
+        files = (
+            self.config, self.split, self.metrics, self.results, self.outputs, self.thumbnails, self.reference,
+            self.log, self.report, self.checkpoints,
+        )  # fmt: skip
+        return (*(file.name for file in files), "model", "reference", "folds")
+
+    @property
     def folders(self) -> tuple[Path, ...]:
         """The folders that a run writes to."""
         return self.folder, self.checkpoints, self.folder / "model"

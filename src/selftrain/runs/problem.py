@@ -87,8 +87,14 @@ def _warn(corpus: Corpus, data: DataSettings, reporter: Reporter) -> None:
         reporter.warn(
             f"left out {count} that cannot be read: {listed(corpus.skipped)} (`strict=True` stops at the first)"
         )
-    for odd, usual in possible_typos(corpus) if data.labels else ():
-        reporter.warn(f"{data.labels}: only one image has the label {odd!r}. Did you mean {usual!r}?")
+    typos = possible_typos(corpus) if data.labels else []
+    asked = " ".join(f"Only one image has the label {odd!r}: did you mean {usual!r}?" for odd, usual in typos)
+    if asked and not data.keep_odd_labels:
+        raise UserError(
+            f"{data.labels}: {asked} Correct the file, or add `data.keep_odd_labels=true` if that is meant."
+        )
+    if asked:
+        reporter.warn(f"{data.labels}: {asked}")
 
 
 def choose_split(

@@ -20,7 +20,7 @@ from selftrain.methods import Method
 from selftrain.runs.arguments import Arguments, parse_arguments, with_quality
 from selftrain.runs.bias import cross_validate
 from selftrain.runs.fit import Watch, fit
-from selftrain.runs.folder import check_free, resumable
+from selftrain.runs.folder import can_be_replaced, check_free, remove_run, resumable
 from selftrain.runs.layout import RunLayout
 from selftrain.runs.problem import Problem, choose_split, read_corpus, source_of
 from selftrain.runs.process import restored_afterwards
@@ -49,6 +49,7 @@ def train(
     method_files: Sequence[str | Path] = (),
     out: str | Path | None = None,
     resume: bool = False,
+    overwrite: bool = False,
     strict: bool | None = None,
     quiet: bool = False,
     watch: Watch | None = None,
@@ -73,8 +74,9 @@ def train(
     method_files
         Python files whose code may run because ``config`` or the run that is resumed has a method in them. Files that
         ``method`` names need not be repeated here.
-    out, resume, strict, quiet
-        The run folder; resume the run in it; stop at an unreadable image instead of leaving it out; print nothing.
+    out, resume, overwrite, strict, quiet
+        The run folder; resume the run in it, or delete it once the data has been read; stop at an unreadable image
+        instead of leaving it out; print nothing.
     watch
         Called with the row of metrics of each evaluation, those from before a resume first. An exception ends the run.
 
@@ -92,15 +94,26 @@ def train(
         data=data, labels=labels, test=test, unlabeled=unlabeled, method=method, root=root, settings=settings,
         config=config, method_files=method_files, named=with_quality(quality, named, settings, reporter),
     )  # fmt: skip
-    return _train(arguments, None if out is None else Path(out), resume, reporter, watch)
+    folder = None if out is None else Path(out)
+    return _train(arguments, folder, resume, reporter, watch, overwrite=overwrite)
 
 
-def _train(arguments: Arguments, folder: Path | None, resume: bool, reporter: Reporter, watch: Watch | None) -> Run:
+def _train(
+    arguments: Arguments,
+    folder: Path | None,
+    resume: bool,
+    reporter: Reporter,
+    watch: Watch | None,
+    *,
+    overwrite: bool = False,
+) -> Run:
     given = arguments.given
+    if overwrite and (resume or folder is None):
+        raise UserError("`overwrite=True` needs `out`, the folder of a run to replace, and cannot resume it.")
     if resume:
         folder = resumable(folder)
         given = resumed(RunLayout(folder), given, arguments.method)
-    elif folder is not None:
+    elif folder is not None and not (overwrite and can_be_replaced(RunLayout(folder))):
         check_free(RunLayout(folder))
     if not given.get("data.path"):
         raise UserError("`data` is missing: give a folder of images, or the name of a dataset such as 'digits'.")
@@ -116,6 +129,8 @@ def _train(arguments: Arguments, folder: Path | None, resume: bool, reporter: Re
         if folds and fabric.world_size > 1:
             raise UserError(f"train.folds={settings.train.folds}: cross-validation runs in one process only.")
         problem = Problem(corpus, split)
+        if overwrite and folder is not None and fabric.is_global_zero:
+            remove_run(RunLayout(folder))
         run = fit(settings, method, problem, fabric, reporter, folder=folder, resume=resume, watch=watch)
         if folds:
             cross_validate(run.folder, reporter, folds=len(folds), data=arguments.arrays, method=arguments.method)

@@ -31,6 +31,31 @@ NONE, SKIP = "none", "skip"
 """values of the column ``answer``: the image is of no class, or somebody looked at it and could not tell"""
 
 
+MOST_PROBLEMS = 10
+"""problems of a file that are told at once"""
+
+
+class Problems:
+    """What is wrong with a file, line by line, so that all of it can be told in one message."""
+
+    def __init__(self, file: Path) -> None:
+        self.file = file
+        self.found: list[tuple[int, str]] = []
+
+    def add(self, line: int, text: object) -> None:
+        self.found.append((line, str(text)))
+
+    def tell(self) -> None:
+        """Raise a UserError if there are any."""
+        found = sorted(self.found)
+        if len(found) == 1:
+            raise UserError(f"{self.file}, line {found[0][0]}: {found[0][1]}")
+        if found:
+            told = " ".join(f"Line {line}: {text}" for line, text in found[:MOST_PROBLEMS])
+            more = f" And {len(found) - MOST_PROBLEMS} more." if len(found) > MOST_PROBLEMS else ""
+            raise UserError(f"{self.file}: {len(found)} problems. {told}{more}")
+
+
 class Row(NamedTuple):
     line: int
     path: str
@@ -45,10 +70,10 @@ def load_labeled_tree(folder: Path, file: Path, tested: Path | None, checker: Ch
 
     ``tested`` is a folder of class folders or another label file; it replaces the tree's own ``test/`` folder.
     """
-    everything = read_answers(file)
-    rows = labels_among(everything, file)
+    everything = read_answers(file, problems := Problems(file))
+    rows = labels_among(everything, file, problems)
     classes = tuple(sorted({row.label for row in rows}))
-    check_alike(rows, file)
+    check_alike(rows, file, problems)
     names = find_images(folder, notes := SearchNotes())
     if not names:
         raise UserError(no_image(folder))
@@ -57,8 +82,9 @@ def load_labeled_tree(folder: Path, file: Path, tested: Path | None, checker: Ch
     pool = [name for name in names if name not in excluded] if excluded else names
     labels = np.full(len(pool), -1, np.int64)
     finder = RowPaths(folder, file.parent, {name: i for i, name in enumerate(pool)}, excluded)
-    for i, k in classes_by_position(rows, file, finder, pool, classes).items():
+    for i, k in classes_by_position(rows, file, finder, pool, classes, problems).items():
         labels[i] = k
+    problems.tell()
     part = FilePart(folder, pool, labels, _where(file, classes), notes)
     return corpus_of_files(folder, classes, part, test, checker, is_benchmark=False, classes_from=file)
 
@@ -119,9 +145,18 @@ class Finder(Protocol):
 
 
 def classes_by_position(
-    rows: Sequence[Row], file: Path, finder: Finder, names: Sequence[str], classes: Sequence[str]
+    rows: Sequence[Row],
+    file: Path,
+    finder: Finder,
+    names: Sequence[str],
+    classes: Sequence[str],
+    problems: Problems | None = None,
 ) -> dict[int, int]:
-    """Map the position in ``names`` of each image that has a row to its class."""
+    """Map the position in ``names`` of each image that has a row to its class.
+
+    What is wrong is added to ``problems`` if there are any, and is an error otherwise.
+    """
+    own = Problems(file) if problems is None else problems
     class_position = {composed(name): k for k, name in enumerate(classes)}
     line_of: dict[int, int] = {}
     found: dict[int, int] = {}
@@ -129,27 +164,33 @@ def classes_by_position(
         try:
             i = finder.find(path)
         except UserError as error:
-            raise UserError(f"{file}, line {line}: {error}") from None
+            own.add(line, error)
+            continue
         if i in line_of:
-            raise UserError(
-                f"{file}, line {line}: {names[i]!r} already has a row, line {line_of[i]}; remove one of them."
-            )
-        if label not in class_position:
-            raise UserError(f"{file}, line {line}: the label {label!r} is {not_a_class(label, classes)}")
-        line_of[i], found[i] = line, class_position[label]
+            own.add(line, f"{names[i]!r} already has a row, line {line_of[i]}; remove one of them.")
+        elif label not in class_position:
+            own.add(line, f"the label {label!r} is {not_a_class(label, classes)}")
+        else:
+            line_of[i], found[i] = line, class_position[label]
+    if problems is None:
+        own.tell()
     return found
 
 
-def check_alike(rows: Iterable[Row], file: Path) -> None:
+def check_alike(rows: Iterable[Row], file: Path, problems: Problems | None = None) -> None:
     """Refuse labels that differ only in case or spaces: they would become separate classes."""
+    own = Problems(file) if problems is None else problems
     first: dict[str, tuple[int, str]] = {}
     for line, _, label, _ in rows:
         known_line, known = first.setdefault(without_case(label), (line, label))
         if label != known:
-            raise UserError(
-                f"{file}, line {line}: the label {label!r} differs from {known!r} (line {known_line}) only in case or "
-                f"spaces. Write both the same way."
+            own.add(
+                line,
+                f"the label {label!r} differs from {known!r} (line {known_line}) only in case or spaces. Write both "
+                f"the same way.",
             )
+    if problems is None:
+        own.tell()
 
 
 def possible_typos(corpus: Corpus) -> list[tuple[str, str]]:
@@ -175,29 +216,34 @@ def read_rows(file: Path) -> list[Row]:
     return labels_among(read_answers(file), file)
 
 
-def labels_among(rows: Iterable[Row], file: Path) -> list[Row]:
+def labels_among(rows: Iterable[Row], file: Path, problems: Problems | None = None) -> list[Row]:
     """Return the rows with a label; an error if there are none."""
     found = [row for row in rows if not row.answer]
+    if not found and problems is not None:
+        problems.tell()
     if not found:
         raise UserError(f"{file}: no rows below the header; add one row (path,label) per labeled image.")
     return found
 
 
-def read_answers(file: Path) -> list[Row]:
-    """Return every row of a label file, those without a label included."""
+def read_answers(file: Path, problems: Problems | None = None) -> list[Row]:
+    """Return every row of a label file, those without a label included; bad rows are added to ``problems``."""
+    own = Problems(file) if problems is None else problems
     try:
         with open_regular(file) as binary, io.TextIOWrapper(binary, encoding="utf-8-sig", newline="") as handle:
-            rows = list(_parse_rows(handle, file))
+            rows = list(_parse_rows(handle, file, own))
     except UnicodeDecodeError as error:
         raise UserError(f"{file}: not UTF-8 (byte {error.start}); save it as CSV UTF-8.") from error
     except csv.Error as error:
         raise UserError(f"{file}: not a CSV file ({error}).") from error
     except OSError as error:
         raise UserError(f"`labels` {file}: cannot be read ({(error.strerror or str(error)).lower()}).") from error
+    if problems is None:
+        own.tell()
     return rows
 
 
-def _parse_rows(lines: Iterable[str], file: Path) -> Iterator[Row]:
+def _parse_rows(lines: Iterable[str], file: Path, problems: Problems) -> Iterator[Row]:
     reader = csv.reader(lines)
     header = next(reader, [])
     path_column, label_column = _columns(header, file)
@@ -212,16 +258,16 @@ def _parse_rows(lines: Iterable[str], file: Path) -> Iterator[Row]:
         path, label = cell(cells, path_column), composed(cell(cells, label_column))
         answer = cell(cells, answer_column) if answer_column < len(header) else ""
         if not path:
-            raise UserError(f"{file}, line {reader.line_num}: no path; each row needs a path and a label.")
+            problems.add(reader.line_num, "no path; each row needs a path and a label.")
+            continue
         if answer in (NONE, SKIP) and not label:
             yield Row(reader.line_num, path, "", answer)
             continue
         if not label or label == "-1":
             found = "the label -1" if label else "no label"
-            raise UserError(
-                f"{file}, line {reader.line_num}: {found} for {path!r}; "
-                "give a label, or remove the row to leave the image unlabeled."
-            )
+            todo = "give a label, or remove the row to leave the image unlabeled."
+            problems.add(reader.line_num, f"{found} for {path!r}; {todo}")
+            continue
         yield Row(reader.line_num, path, label)
 
 
