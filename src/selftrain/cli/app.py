@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import sys
+from collections.abc import Callable
 from typing import Annotated, Any
 
 import typer
@@ -17,9 +18,11 @@ from selftrain.cli.bench import bench
 from selftrain.cli.cache import cache
 from selftrain.cli.check import check
 from selftrain.cli.demo import demo
+from selftrain.cli.doctor import doctor
 from selftrain.cli.embed import embed
 from selftrain.cli.errors import translator_of
 from selftrain.cli.evaluate import evaluate
+from selftrain.cli.examples import epilog
 from selftrain.cli.export import export
 from selftrain.cli.label import label
 from selftrain.cli.launch import end_with_launcher, launch
@@ -36,6 +39,7 @@ from selftrain.engine.allocator import keep_freed_memory
 from selftrain.errors import UserError
 from selftrain.network_access import go_offline, is_offline
 from selftrain.text import printable
+from selftrain.version import __version__
 
 app = typer.Typer(
     name="selftrain",
@@ -43,11 +47,17 @@ app = typer.Typer(
     "First steps: 'selftrain demo' needs no data; 'selftrain train photos/ --labels labels.csv' trains on your images; "
     "'selftrain predict RUN new/' labels new ones.",
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        print(f"selftrain {__version__}")
+        raise typer.Exit
 
 
 @app.callback()
@@ -55,30 +65,23 @@ def options(
     offline: Annotated[
         bool, typer.Option("--offline", help="Never use the network; the same as SELFTRAIN_OFFLINE=1.")
     ] = False,
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", is_eager=True, callback=_print_version)
+    ] = False,
 ) -> None:
-    """Take the option that holds for every command; ``main`` has read it already."""
+    """Take the options that hold for every command; ``main`` has read the first already."""
 
 
-for command in (
-    demo,
-    label,
-    check,
-    train,
-    predict,
-    evaluate,
-    report,
-    suggest,
-    serve,
-    export,
-    push,
-    embed,
-    bench,
-    sweep,
-    cache,
-):
-    app.command()(command)
-app.command("list")(list_)
-app.command("test-method")(test_method)
+GROUPS: dict[str, dict[str, Callable[..., None]]] = {
+    "Start": {"demo": demo, "doctor": doctor, "list": list_},
+    "From photos to a model": {"label": label, "suggest": suggest, "check": check, "train": train, "report": report},
+    "Use a model": {"predict": predict, "evaluate": evaluate, "serve": serve, "export": export, "push": push},
+    "Features": {"embed": embed, "cache": cache},
+    "Research": {"bench": bench, "sweep": sweep, "test-method": test_method},
+}
+for title, group in GROUPS.items():
+    for name, command in group.items():
+        app.command(name, rich_help_panel=title, epilog=epilog(name))(command)
 
 
 def main() -> None:
