@@ -12,6 +12,7 @@ import typer
 
 from selftrain.cli.options import (
     Backbone,
+    Engine,
     Quality,
     Quiet,
     Settings,
@@ -62,6 +63,7 @@ def embed(
     weak: Weak = 0,
     strong: Strong = 0,
     dtype: Dtype = "float32",
+    engine: Engine = "local",
     set_: Settings = None,
     strict: Strict = False,
     quiet: Quiet = False,
@@ -85,7 +87,7 @@ def embed(
         weak=weak,
         strong=strong,
         dtype=dtype,
-        settings=settings_from(set_),
+        settings={"data.extract_on": engine} | settings_from(set_),
         strict=strict,
         reporter=reporter,
     )

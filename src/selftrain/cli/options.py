@@ -77,6 +77,14 @@ MethodFiles = Annotated[
         "can be repeated. A file that is named in a method on the command line need not be named again.",
     ),
 ]
+Engine = Annotated[
+    str,
+    typer.Option(
+        metavar="local|ray",
+        help="Extract features on this machine, or on a Ray cluster (extra 'ray'): that of $RAY_ADDRESS, whose "
+        "machines must share the images and the cache folder, or one on this machine.",
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Print no progress and no messages.")]
 
 

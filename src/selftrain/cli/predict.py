@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from selftrain.cli.options import RunOrModel, Strict, make_reporter, open_model, report_unreadable
+from selftrain.cli.options import Engine, RunOrModel, Strict, make_reporter, open_model, report_unreadable
 from selftrain.errors import UserError
 
 if TYPE_CHECKING:
@@ -54,6 +54,7 @@ def predict(
     threshold: Threshold = None,
     coverage: Coverage = None,
     prior: PriorOption = None,
+    engine: Engine = "local",
     strict: Strict = False,
 ) -> None:
     """Label new images: write a CSV file with path, label, confidence and one probability per class.
@@ -64,6 +65,7 @@ def predict(
     to 1. Above 0.5, the label is unknown.
     """
     from selftrain.files import check_writable
+    from selftrain.runs.run import Run
 
     to_stdout = str(output) == "-"
     if not to_stdout:
@@ -72,7 +74,13 @@ def predict(
     if threshold is not None and coverage is not None:
         raise UserError("`threshold`: conflicts with `coverage`, which was also given. Give one of them.")
     reporter = make_reporter(context)
-    predictions = open_model(run, reporter).predict(images, strict=strict)
+    model = open_model(run, reporter)
+    if engine == "local":
+        predictions = model.predict(images, strict=strict)
+    elif isinstance(model, Run):
+        predictions = model.predict(images, strict=strict, engine=engine)
+    else:
+        raise UserError(f"`engine` {engine}: an exported model runs on this machine only.")
     if prior is not None:
         predictions = predictions.with_prior(prior)
         reporter.say(_mix(predictions))

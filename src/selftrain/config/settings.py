@@ -109,6 +109,9 @@ class DataSettings:
     engine: Annotated[Literal["auto", "torch", "onnx"], NEUTRAL] = "auto"
     """frozen: what runs the backbone; their features differ by rounding; auto: onnxruntime where it is installed (the
     extra onnx) and there is no GPU, else torch"""
+    extract_on: Annotated[Literal["local", "ray"], NEUTRAL] = "local"
+    """frozen: extract features in this process, or on a Ray cluster ($RAY_ADDRESS, else the cores of this machine)
+    whose machines share the folders of images and of cached features"""
     weak_views: Annotated[int, Between(1, 64)] = 2
     """frozen: weak views stored per image"""
     strong_views: Annotated[int, Between(1, 64)] = 4

@@ -5,11 +5,13 @@ Knows nothing of methods or training; views are made and features stored by ``se
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import threading
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,7 @@ from selftrain.nn.fold import fold_batch_norm, folding_of
 from selftrain.nn.layers import Encoder
 from selftrain.nn.onnx_engine import OnnxNetwork, engine_name, is_exported, is_installed, make_onnx
 from selftrain.runs.model import ModelCard, weights_hash
+from selftrain.runs.ray_extraction import extract_on_ray
 from selftrain.text import duration
 
 PIXELS_PER_PASS = 1 << 17  # on a CPU, small passes keep activations in the cache: 8 images of 128 x 128
@@ -50,8 +53,25 @@ class Extractor:
         self.encoder = self.encoder.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
         self.dim = encoder.dim
         self.batch = max(1, PIXELS_PER_PASS // card.preprocessing.size**2) if device.type == "cpu" else 256
+        self.on_ray = data.extract_on == "ray"
         self._network: nn.Module | OnnxNetwork | None = None
         self._making = threading.Lock()  # several threads ask for it
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what another process needs; it makes its own network."""
+        return {**self.__dict__, "_network": None, "_making": None, "reporter": None}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__dict__.update(state)
+        self._making, self.reporter = threading.Lock(), Reporter(quiet=True)
+
+    def for_workers(self) -> Extractor:
+        """Return this extractor as workers of a cluster use it: the same features, in the same store."""
+        assert self.uses_onnx or self.about  # decided once, here
+        worker = copy.copy(self)
+        worker.on_ray = False
+        worker.data = replace(self.data, cache=str(cache_root(self.data.cache).absolute()))
+        return worker
 
     def __call__(self, pixels: Tensor) -> Tensor:
         torch.set_num_threads(1)  # for this thread: several threads share the cores, each with a batch of its own
@@ -120,6 +140,8 @@ class Extractor:
         ``store``, all features are computed now, and none are stored.
         """
         like, on_cpu = self.card.preprocessing, self.device.type == "cpu"
+        if self.on_ray and store:
+            extract_on_ray(self, images, names, flip, self.reporter)
         zoom = 0.0 if "mirrored" in names else like.zoom  # a mirror image is compared with the same crop
         threads = torch.get_num_threads()
         try:
@@ -143,6 +165,11 @@ class Extractor:
 
     def _announce(self, missing: int, at_once: int) -> None:
         """Say how long the views that are not stored will take: from two passes, before the first image is read."""
+        if self.on_ray:
+            raise UserError(
+                f"cache {cache_root(self.data.cache)}: {missing:,} views that the cluster has extracted are not there. "
+                f"Is the folder on a path that all machines share?"
+            )
         torch.set_num_threads(1)
         example = self._example(self.batch)
         with torch.inference_mode():

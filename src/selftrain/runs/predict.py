@@ -190,8 +190,9 @@ class Predictor:
     cache: str | None = None
     """folder of stored features; None: the user's"""
 
-    def predict(self, images: Any, *, strict: bool = False) -> Predictions:
+    def predict(self, images: Any, *, strict: bool = False, engine: str = "local") -> Predictions:
         """Predict images: a folder and its subfolders, an image file, tar files, hf:NAME, or a NumPy array."""
+        self._use(engine)
         source = Source.parse(images, argument="images")
         dim = 0 if self.takes(source) == "images" else self.card.features
         images_given = source.images(features=dim, reporter=self.reporter)
@@ -217,6 +218,16 @@ class Predictor:
             noun,
             np.array(self.card.prior) if self.card.prior else None,
         )
+
+    def _use(self, engine: str) -> None:
+        """Extract features in this process (local), or on a Ray cluster."""
+        if engine not in ("local", "ray"):
+            raise UserError(f"`engine` {engine}: choose local or ray.")
+        extractor = self.embedder if self.card.features and self.origin is not None else self.extractor
+        if engine == "ray" and extractor is None:
+            raise UserError("`engine` ray: only models on the features of a frozen backbone can use it.")
+        if extractor is not None and engine == "ray":
+            extractor.on_ray = True
 
     def takes(self, source: Source) -> Literal["images", "features"]:
         """Return what is read from a source: a model on features takes images if it knows which backbone made them."""

@@ -61,9 +61,12 @@ class Run:
         cache = self.layout.read_settings().get("data.cache") if self.layout.exists else None
         return load_predictor(self.model, self.reporter, cache=known_cache(cache))
 
-    def predict(self, images: Any, *, strict: bool = False) -> Predictions:
-        """Return the class and the probabilities of new images: a folder, a file, or a NumPy array."""
-        return self.predictor.predict(images, strict=strict)
+    def predict(self, images: Any, *, strict: bool = False, engine: str = "local") -> Predictions:
+        """Return the class and the probabilities of new images: a folder, a file, or a NumPy array.
+
+        ``engine="ray"`` extracts features on a Ray cluster.
+        """
+        return self.predictor.predict(images, strict=strict, engine=engine)
 
     def evaluate(
         self, data: Any, labels: Any = None, *, root: str | Path | None = None, strict: bool = False

@@ -5,11 +5,7 @@ Knows nothing of what a cell is, except that ``attempt`` runs it. Run folders mu
 
 from __future__ import annotations
 
-import os
-import re
-import socket
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,12 +13,10 @@ from typing import Any
 from selftrain.bench.cells import ATTEMPTS, Cell, Outcome, attempt
 from selftrain.console import Reporter
 from selftrain.engine.allocator import keep_freed_memory
+from selftrain.engine.ray_cluster import ray_cluster
 from selftrain.errors import UserError
 from selftrain.runs.layout import Results, RunLayout
 from selftrain.text import first_line
-
-ANSWER = 5.0
-"""seconds in which a cluster has to answer"""
 
 
 @dataclass(frozen=True)
@@ -36,7 +30,7 @@ class RayCluster:
 
     def __call__(self, cells: Sequence[Cell], root: Path | None, out: Path, reporter: Reporter) -> Iterator[Outcome]:
         out = out.resolve()  # workers have working folders of their own
-        with self._cluster() as ray:
+        with ray_cluster(self.address, self.processes) as ray:
             resources = ray.cluster_resources()
             gpus = self._gpus(resources.get("GPU", 0))
             reporter.say(f"ray: {resources.get('CPU', 0):g} cores and {resources.get('GPU', 0):g} GPUs")
@@ -70,45 +64,6 @@ class RayCluster:
             reason = f"`out` {out} is not on a path that all machines of the cluster share, so no run could be resumed."
             return Outcome(cell, None, reason)
         return Outcome(cell, results, reason)
-
-    @contextmanager
-    def _cluster(self) -> Iterator[Any]:
-        try:
-            import ray
-        except ImportError:
-            raise UserError('`engine="ray"`: Ray is not installed. Run: pip install "selftrain[ray]"') from None
-        if ray.is_initialized():  # by the caller, who also ends it
-            yield ray
-            return
-        address = self.address or os.environ.get("RAY_ADDRESS")
-        _check_alive(address)
-        given: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
-        given |= {"address": address} if address else {"include_dashboard": False, "num_cpus": self.processes}
-        try:
-            ray.init(**given)
-        except Exception as error:  # no such address, other versions there, a machine too busy to start a cluster
-            raise UserError(f'`engine="ray"`, {address or "a cluster on this machine"}: {first_line(error)}') from None
-        try:
-            yield ray
-        finally:
-            ray.shutdown()
-
-
-def _check_alive(address: str | None) -> None:
-    """Raise a UserError if nothing answers at an address within seconds; Ray itself would try for minutes."""
-    place = re.fullmatch(r"(?:ray://)?(?P<host>[^:/]+|\[[^]]+\])(?::(?P<port>\d+))?", address or "auto")
-    if place is None:
-        raise UserError(f"`ray_address={address}`: expected HOST:PORT, ray://HOST:PORT or auto.")
-    if place["host"] in ("auto", "local"):
-        return
-    port = int(place["port"] or (10001 if str(address).startswith("ray://") else 6379))
-    try:
-        socket.create_connection((place["host"].strip("[]"), port), timeout=ANSWER).close()
-    except (OSError, OverflowError) as error:
-        raise UserError(
-            f"`ray_address={address}`: nothing answers at {place['host']}:{port} ({error}). Start a cluster there with "
-            f"'ray start --head', or leave it out to use this machine."
-        ) from None
 
 
 def _run(cell: Cell, root: Path | None, out: Path) -> tuple[Results | None, str]:
