@@ -25,7 +25,7 @@ def typical_images(pool: Pool, count: int, answered: Array, seed: int = 0) -> tu
     There are as many clusters as answers and suggestions together. If more images are wanted than there are clusters,
     the clusters take turns.
     """
-    z, known = pool.z, np.zeros(len(pool), bool)
+    z, known = evened(pool.z), np.zeros(len(pool), bool)
     known[answered] = True
     of, _ = clusters(z, min(len(answered) + count, MOST_CLUSTERS, len(pool)), seed)
     size = np.bincount(of)
@@ -42,6 +42,16 @@ def typical_images(pool: Pool, count: int, answered: Array, seed: int = 0) -> tu
         if not len(ranked[k]):
             del ranked[k]
     return np.array(chosen, np.int64), np.array(sizes, np.int64)
+
+
+def evened(z: Array) -> Array:
+    """Return unit vectors whose directions vary more equally.
+
+    The directions in which a pile varies most are often light and background; without this, they make the clusters.
+    """
+    z = z / np.sqrt(np.maximum(z.std(axis=0), 1e-6))
+    even: Array = z / np.maximum(np.linalg.norm(z, axis=1, keepdims=True), 1e-9)
+    return even
 
 
 def _by_typicality(z: Array, rows: Array) -> Array:
