@@ -32,7 +32,8 @@ from tests.folders import layout_2
 
 NEUTRAL_SETTINGS = {
     "data.path", "data.labels", "data.test", "data.unlabeled", "data.root", "data.check", "data.strict",
-    "data.workers", "data.max_pixels", "data.cache", "data.engine", "network.save_backbone", "train.checkpoint_every",
+    "data.workers", "data.max_pixels", "data.cache", "data.engine", "data.extract_on", "data.keep_odd_labels",
+    "network.save_backbone", "train.checkpoint_every",
     "train.threads",
     "train.accelerator", "train.devices", "train.strategy", "train.folds", "train.logger",
 }  # fmt: skip
