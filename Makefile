@@ -1,10 +1,11 @@
 # demo: set up and run the main job.  test: set up and pass all tests.  check: format, lint, types, import arrows.
 # test-fast: no processes, no browser, no training beyond a few steps.  bench: speed, as ratios.
+# audit: known vulnerabilities of the newest and the oldest packages that are allowed (needs the network).
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 
-.PHONY: demo test test-fast check format bench clean
+.PHONY: demo test test-fast check format bench audit clean
 
 demo: $(VENV)/installed
 	$(BIN)/selftrain demo
@@ -28,10 +29,15 @@ format: $(VENV)/installed
 bench: $(VENV)/installed
 	$(BIN)/python -m benchmarks
 
+audit:
+	test -x .venv-audit/bin/pip-audit || ($(PYTHON) -m venv .venv-audit && .venv-audit/bin/pip install --quiet pip-audit)
+	.venv-audit/bin/pip-audit --strict --disable-pip --no-deps -r constraints.txt
+	.venv-audit/bin/pip-audit --strict --disable-pip --no-deps -r constraints-oldest.txt
+
 $(VENV)/installed: pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e ".[dev,offline]"
 	touch $@
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) .venv-audit build dist .mypy_cache .pytest_cache .ruff_cache

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import re
@@ -199,3 +200,16 @@ def test_yaml_bombs_are_refused(tmp_path: Path, text: str) -> None:
     (tmp_path / "config.yaml").write_text(text)
     with pytest.raises(UserError):
         RunLayout(tmp_path).read_settings()
+
+
+def test_an_image_is_not_left_out_because_of_a_failing_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Otherwise a run would go on with other images than the one before it."""
+    data = layout_2(tmp_path / "data")
+
+    def fails(path: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+
+    monkeypatch.setattr("selftrain.data.images.decode.open_regular", fails)
+    with pytest.raises(UserError, match=r"\.png: cannot be read now \(Input/output error\)") as caught:
+        read_image(next(data.rglob("*.png")))
+    assert not isinstance(caught.value, UnreadableImage)

@@ -6,6 +6,7 @@ replaced last, so that it always describes files that are complete.
 
 from __future__ import annotations
 
+import json
 import math
 import re
 import secrets
@@ -20,7 +21,7 @@ from torch import Tensor
 
 from selftrain.checksums import is_damaged, sealed
 from selftrain.errors import UserError
-from selftrain.files import read_json, refuse_links, sweep_parts, write_json
+from selftrain.files import read_json, refuse_links, sweep_parts, write_text
 from selftrain.nn.tensor_file import first_not_finite, read_tensors, write_tensors
 from selftrain.nn.weights import PICKLES_ARE_SAFE, read_pickle
 from selftrain.text import first_line
@@ -38,7 +39,8 @@ def save_checkpoint(folder: Path, state: dict[str, Any]) -> Path:
     try:
         checksum = write_tensors(folder / name, tensors, within=folder.parent)
         record = {"format": FORMAT, "tensors": name, "sha256": checksum, "state": content}
-        write_json(folder / LAST, sealed(record), within=folder.parent)
+        # in one line: the encoder for people takes longer than all tensors of a small network
+        write_text(folder / LAST, json.dumps(sealed(record), allow_nan=False) + "\n", within=folder.parent)
     except UserError as error:
         with suppress(OSError):
             (folder / name).unlink(missing_ok=True)

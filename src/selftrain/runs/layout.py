@@ -13,13 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypedDict, cast
 
-import numpy as np
 from numpy.typing import NDArray
 
 from selftrain.config.resolve import dump_settings, read_config
 from selftrain.config.schema import check
 from selftrain.config.settings import Settings
-from selftrain.data.features.npy import read_arrays
+from selftrain.data.features.npy import read_arrays, write_arrays
 from selftrain.engine.metrics import as_json
 from selftrain.errors import UserError
 from selftrain.files import append_text, is_part, read_bytes, read_json, replacing, write_json, write_text
@@ -318,7 +317,7 @@ class RunLayout:
 
     def _write_arrays(self, path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
         with replacing(path, within=self.folder) as temporary, temporary.open("wb") as file:
-            np.savez_compressed(file, **cast(dict[str, Any], arrays))
+            write_arrays(file, arrays)
 
     def contents(self) -> set[str]:
         """Return the names of the files in the folder, apart from the lock and what a killed process was writing."""

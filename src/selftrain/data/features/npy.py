@@ -1,4 +1,4 @@
-"""Read arrays that NumPy saved, from ``.npy`` and ``.npz`` files of anybody, without loading more than is asked for.
+"""Write arrays, and read those of ``.npy`` and ``.npz`` files of anybody, without loading more than is asked for.
 
 Knows nothing of features. No file can run code, and none can claim more memory than it takes on disk, except compressed
 arrays, which are limited.
@@ -11,7 +11,7 @@ import math
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
@@ -34,6 +34,19 @@ def map_npy(path: Path) -> NDArray[Any]:
         return _mapped(path, 0, path.stat().st_size, str(path))
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror or error}).") from None
+
+
+def write_arrays(file: IO[bytes], arrays: Mapping[str, NDArray[Any]]) -> None:
+    """Write arrays as ``numpy.savez_compressed`` does; if the disk or memory is full, the error says so.
+
+    NumPy's function ends in a ``ValueError`` about an open handle then, and prints a second one.
+    """
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, array in arrays.items():
+            info = zipfile.ZipInfo(f"{name}.npy")
+            info.compress_type = zipfile.ZIP_DEFLATED
+            with archive.open(info, "w", force_zip64=True) as member:
+                np.lib.format.write_array(member, np.asarray(array), allow_pickle=False)
 
 
 def read_arrays(path: Path, *, most: int, arrays: int = 64) -> dict[str, NDArray[Any]]:

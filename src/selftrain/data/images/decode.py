@@ -6,6 +6,7 @@ Knows nothing of folders, sequences of images, labels or tensors.
 from __future__ import annotations
 
 import contextlib
+import errno
 import io
 import logging
 import os
@@ -43,6 +44,10 @@ _UPRIGHT = {
 
 # Pillow logs oddities of a file. Without a handler Python prints them to stderr, in the middle of a progress bar.
 logging.getLogger("PIL").addHandler(logging.NullHandler())
+
+
+OF_THE_MACHINE = (errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE, errno.ETIMEDOUT)
+"""errors that say nothing about a file: no image is left out because of them"""
 
 
 class UnreadableImage(UserError):  # noqa: N818 - a record that is collected and counted, not only raised
@@ -170,6 +175,11 @@ def opened(source: str | os.PathLike[str] | bytes, name: str | None = None) -> I
         raise  # a problem of the machine or of a setting, not of the file
     except Exception as error:  # broken files raise OSError, SyntaxError, ValueError, struct.error, EOFError, ...
         called = name or ("(bytes)" if isinstance(source, bytes) else source)
+        if isinstance(error, OSError) and error.errno in OF_THE_MACHINE:
+            raise UserError(
+                f"{os.fspath(called)}: cannot be read now ({error.strerror}). That is a problem of the disk or of this "
+                f"machine, not of the image. Repeat the command, or move the image away if it cannot be read again."
+            ) from None
         raise UnreadableImage(called, _reason(source, error)) from error
 
 

@@ -1,0 +1,475 @@
+"""Fault injection: a run and an extraction in which the Nth system call fails, for every N, and what comes after.
+
+    python -m tests.safety.faults [--only frozen --only write ...] [--sample N] [--seed S]
+
+Each case starts the command in a new folder with one fault: a call that fails once, a disk that stays full (half of a
+write arrives), a kill, or a power failure, after which files have only what was synced. Then the command is repeated
+without faults, with --resume where there is a run. The end must be that of an undisturbed run, bit for bit, and every
+error one line. Needs Linux, glibc and a C compiler; knows nothing of how files are written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import ctypes
+import errno
+import hashlib
+import io
+import json
+import os
+import random
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+import traceback
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+PRELOADED = "SELFTRAIN_FAULTS_PRELOADED"
+OPEN, WRITE, SYNC, ENTRY, MAP, ALLOC, CHANGE, NOTHING = 0, 1, 2, 3, 4, 5, 6, -1
+ONCE, FROM_THEN_ON, DIE, COPY = 0, 1, 2, 3
+DIED, HUNG, RAISED = 77, 78, 79
+"""exit codes of a process that the fault ended, that took too long, and that raised something else than an error"""
+SLOWEST = 60
+"""seconds that a command may take"""
+
+
+class Fault(NamedTuple):
+    """A kind of calls, and what happens at one of them."""
+
+    kind: int
+    how: int
+    error: int = 0
+
+
+FAULTS = {
+    "open": Fault(OPEN, ONCE, errno.EIO),
+    "write": Fault(WRITE, ONCE, errno.EIO),
+    "full disk": Fault(WRITE, FROM_THEN_ON, errno.ENOSPC),
+    "fsync": Fault(SYNC, ONCE, errno.EIO),
+    "rename, unlink, mkdir": Fault(ENTRY, ONCE, errno.EIO),
+    "mmap": Fault(MAP, ONCE, errno.ENOMEM),
+    "allocation of 256 kB or more": Fault(ALLOC, ONCE, errno.ENOMEM),
+}
+ENDS = {"kill": "", "power failure, unsynced files lost": "all", "power failure, unsynced pages zero": "data"}
+"""ways to end before a call, and what is lost then: nothing, all that was not synced, or the content of such pages"""
+
+
+@dataclass(frozen=True)
+class Scenario:
+    """A command, the folder it begins with, and what it leaves that must always be the same."""
+
+    words: Callable[[Path], list[str]]
+    outcome: Callable[[Path], dict[str, str]]
+    prepare: Callable[[Path], None]
+    resumes: bool
+
+
+SETTINGS = {
+    "train.batch": 2, "train.unlabeled_batch": 2, "train.eval_every": 60, "train.checkpoint_every": 30,
+    "train.threads": 1, "data.workers": 0, "data.screen": "false", "data.prior": "labels",
+    "train.guard": "none",
+}  # fmt: skip
+
+
+def _train(case: Path, data: str, *more: str) -> list[str]:
+    settings = [word for name, value in SETTINGS.items() for word in ("--set", f"{name}={value}")]
+    short = ["--steps", "60", "--seed", "5", "--quiet"]
+    return ["train", f"{case}/{data}", "--out", f"{case}/run", "--method", "pseudo_label", *short, *settings, *more]
+
+
+def _features(case: Path) -> None:
+    rng, y = np.random.default_rng(0), np.arange(12) % 3
+    names = [f"{i:02}.png" for i in range(12)]
+    np.savez(case / "x.npz", features=(2 * np.eye(6)[y] + rng.normal(size=(12, 6))).astype(np.float32), names=names)
+    (case / "labels.csv").write_text("path,label\n" + "".join(f"{names[i]},{y[i]}\n" for i in range(7)))
+
+
+def _images(case: Path) -> None:
+    from tests.folders import CLASSES, fill
+
+    for part, count in (("train", 2), ("test", 1)):
+        fill(case / "data" / part, dict.fromkeys(CLASSES, count), side=8)
+
+
+def _images_and_weights(case: Path) -> None:
+    import safetensors.torch
+    import torch
+
+    from selftrain.nn.backbones import build_backbone
+
+    _images(case)
+    torch.manual_seed(0)
+    safetensors.torch.save_file(build_backbone("wrn-tiny", weights="none", size=8).state_dict(), case / "w.safetensors")
+
+
+def run_outcome(case: Path) -> dict[str, str]:
+    """Return hashes of all that a run found, without times."""
+    from selftrain.engine.checkpoint import load_checkpoint
+
+    run = case / "run"
+
+    def timeless(row: dict[str, Any]) -> dict[str, Any]:
+        return {name: value for name, value in row.items() if name not in ("seconds", "steps_per_second")}
+
+    state = load_checkpoint(run / "checkpoints")
+    assert state is not None
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    return {
+        "weights": _sha((run / "model/model.safetensors").read_bytes()),
+        "metrics": _sha(json.dumps([timeless(json.loads(line)) for line in lines]).encode()),
+        "results": _sha(json.dumps(timeless(json.loads((run / "results.json").read_text()))).encode()),
+        "outputs": _arrays(run / "outputs.npz"),
+        "checkpoint": _sha(b"".join(value.numpy().tobytes() for value in state["net"].values())),
+    }
+
+
+def _arrays(path: Path) -> str:
+    with np.load(path, allow_pickle=False) as file:
+        return _sha(b"".join(name.encode() + file[name].tobytes() for name in sorted(file.files)))
+
+
+def _sha(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _frozen(case: Path) -> list[str]:
+    return _train(case, "x.npz", "--labels", f"{case}/labels.csv", "--set", "network.bottleneck=8")
+
+
+def _half(case: Path) -> None:
+    """Prepare a run that was killed after its first checkpoint: the same one for all cases."""
+    kept = case.parent / "half"
+    if not kept.exists():
+        _features(case)
+        in_a_fork(_frozen(case), case, Fault(CHANGE, DIE), 60)
+        assert (case / "run/checkpoints/last.json").exists()
+        shutil.copytree(case, kept)
+    shutil.copytree(kept, case, dirs_exist_ok=True)
+
+
+SCENARIOS = {
+    "frozen": Scenario(_frozen, run_outcome, _features, resumes=True),
+    "resume": Scenario(lambda case: [*_frozen(case), "--resume"], run_outcome, _half, resumes=False),
+    "scratch": Scenario(
+        lambda case: _train(case, "data", "--regime", "scratch", "--backbone", "wrn-tiny", "--labels-per-class", "1"),
+        run_outcome, _images, resumes=True,
+    ),
+    "extraction": Scenario(
+        lambda case: [
+            "embed", f"{case}/data/train", "-o", f"{case}/out.npz", "--size", "8", "--backbone", "wrn-tiny",
+            "--set", f"network.weights={case}/w.safetensors", "--set", "data.engine=torch",
+        ],
+        lambda case: {"features": _arrays(case / "out.npz")},
+        _images_and_weights, resumes=False,
+    ),
+}  # fmt: skip
+
+
+def in_a_fork(words: list[str], case: Path, fault: Fault | None, at: int = 0) -> tuple[int, str]:
+    """Run a command line in a fork of this process, which has imported everything; return its exit code and output."""
+    said, counts = case.parent / "said.txt", case.parent / "counts.json"
+    backups = case.parent / "backups"
+    shutil.rmtree(backups, ignore_errors=True)
+    backups.mkdir()
+    child = os.fork()
+    if not child:
+        _child(words, case, fault, at, said, counts, backups)
+    until = time.monotonic() + SLOWEST
+    while True:
+        done, status = os.waitpid(child, os.WNOHANG)
+        if done:
+            break
+        if time.monotonic() > until:
+            os.kill(child, signal.SIGKILL)
+            os.waitpid(child, 0)
+            return HUNG, said.read_text()
+        time.sleep(0.002)
+    code = os.waitstatus_to_exitcode(status)
+    return code, said.read_text()
+
+
+def _child(words: list[str], case: Path, fault: Fault | None, at: int, said: Path, counts: Path, backups: Path) -> None:
+    code = RAISED
+    try:
+        out = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        os.dup2(out, 1)
+        os.dup2(out, 2)
+        os.environ["SELFTRAIN_CACHE"] = str(case / "cache")
+        from selftrain.cli import main
+
+        sys.argv = ["selftrain", *words]
+        shim, journal = None, -1
+        if fault is not None:
+            shim = ctypes.CDLL(None)
+            journal = os.open(case.parent / "journal.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+            names = [os.fsencode(path) for path in (case, backups if fault.how == COPY else "")]
+            shim.faults_arm(*names, journal, fault.kind, ctypes.c_long(at), fault.how, fault.error)
+        try:
+            main()
+            code = 0
+        except SystemExit as stop:
+            code = stop.code if isinstance(stop.code, int) else 0 if stop.code is None else 1
+        finally:
+            if shim is not None:
+                shim.faults_disarm()
+                counts.write_text(json.dumps([shim.faults_count(kind) for kind in range(7)]))
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        with contextlib.suppress(OSError, ValueError):
+            sys.stdout.flush()
+            sys.stderr.flush()
+        os._exit(code)
+
+
+def lose_power(lines: list[str], backups: Path, lost: str) -> bool:
+    """Change files to what a power failure may leave of them: only what was synced is sure to be there.
+
+    ``lines`` are the journal until then. Returns whether anything was lost.
+    """
+    dirty: dict[str, int] = {}  # the first byte of each file that was not synced
+    entries: list[tuple[str, int, str, str]] = []  # changes of folders that were not synced
+    for line in lines:
+        what, number, a, b = line.split("\t")
+        if what == "W":
+            dirty[a] = min(int(number), dirty.get(a, 1 << 60))
+        elif what == "S":
+            dirty.pop(a, None)
+            entries = [entry for entry in entries if os.path.dirname(entry[3] or entry[2]) != a]
+        elif what != "N":
+            entries.append((what, int(number), a, b))
+            if what == "R" and a in dirty:
+                dirty[b] = dirty.pop(a)
+            elif what in ("R", "U"):
+                dirty.pop(b or a, None)
+    for name, first in dirty.items():
+        path = Path(name)
+        if path.is_file():
+            size = path.stat().st_size
+            os.truncate(path, min(first, size))
+            if lost == "data":
+                os.truncate(path, size)  # the pages are zeros
+    if lost == "data":
+        return bool(dirty)
+    for what, kept, a, b in reversed(entries):
+        with contextlib.suppress(OSError):
+            if what == "C":
+                os.unlink(a)
+            elif what == "M":
+                os.rmdir(a)
+            elif what == "R":
+                os.rename(b, a)
+            if kept:
+                shutil.copy(backups / str(kept), b or a)
+    return bool(dirty or entries)
+
+
+@dataclass
+class Tally:
+    """What the cases of one fault came to."""
+
+    cases: int = 0
+    ends: Counter[str] = field(default_factory=Counter)
+    bad: list[str] = field(default_factory=list)
+
+
+def try_case(scenario: Scenario, expected: dict[str, str], case: Path, fault: Fault, at: int) -> tuple[str, str]:
+    """Run one case; return how it ended, and what is wrong with it ("" if nothing is)."""
+    _new_case(scenario, case)
+    code, said = in_a_fork(scenario.words(case), case, fault, at)
+    aborted = fault.kind == ALLOC and code == -signal.SIGABRT  # Rust libraries end the process
+    if not aborted and (wrong := _wrong(code, said)):
+        return "", f"{wrong}: {_end_of(said)}"
+    end = "not needed"
+    if code:
+        end, wrong = _recover(scenario, case)
+        if wrong:
+            return "", f"{wrong} (after: {_end_of(said)})"
+    return end, _difference(scenario, expected, case)
+
+
+def _difference(scenario: Scenario, expected: dict[str, str], case: Path) -> str:
+    try:
+        found = scenario.outcome(case)
+    except Exception as error:
+        return f"incomplete: {error!r}"
+    differing = [name for name in expected if found[name] != expected[name]]
+    return f"other {', '.join(differing)} than without a fault" if differing else ""
+
+
+def try_ends(
+    scenario: Scenario, expected: dict[str, str], case: Path, lost: str, chosen: Callable[[list[int]], list[int]]
+) -> Iterator[tuple[int, str, str]]:
+    """Continue from every state that a kill or a power failure can leave; yield its number and what became of it."""
+    _new_case(scenario, case)
+    code, said = in_a_fork(scenario.words(case), case, Fault(CHANGE, COPY))
+    assert code == 0, said
+    lines = (case.parent / "journal.txt").read_text().splitlines()
+    places = {int(line.split("\t")[1]): i for i, line in enumerate(lines) if line.startswith("N")}
+    states = case.parent / "states"
+    shutil.rmtree(states, ignore_errors=True)
+    os.rename(case.parent / "backups", states)  # the next command makes its own
+    last = -1
+    for number in chosen(sorted(places)):
+        at = places[number]
+        same = last >= 0 and all(line[0] in ("SN" if not lost else "N") for line in lines[last:at])
+        last = at
+        if same:
+            yield number, "the same files as before the call before", ""
+            continue
+        shutil.rmtree(case)
+        shutil.copytree(states / f"state-{number}", case, symlinks=True)
+        if lost and not lose_power(lines[:at], states, lost):
+            yield number, "nothing lost", ""
+            continue
+        end, wrong = _recover(scenario, case)
+        yield number, end, wrong or _difference(scenario, expected, case)
+
+
+def _recover(scenario: Scenario, case: Path) -> tuple[str, str]:
+    """Repeat the command as its errors advise; return how, and what is wrong."""
+    words, end = scenario.words(case), "identical"
+    more = ["--resume"] if scenario.resumes and (case / "run").exists() else []
+    for _ in range(3):
+        code, said = in_a_fork([*words, *more], case, None)
+        if code == 0:
+            return end, ""
+        if wrong := _wrong(code, said):
+            return "", f"{wrong} on the second try: {_end_of(said)}"
+        if "is not a run folder" in said:
+            more = []
+        elif "to start the run again from its first step" in said:
+            shutil.rmtree(case / "run/checkpoints")
+            end = "refused, then identical"
+        else:
+            break
+    return "", f"a dead end: {_end_of(said)}"
+
+
+def _wrong(code: int, said: str) -> str:
+    if code == HUNG:
+        return f"more than {SLOWEST} seconds"
+    if "Traceback" in said or code not in (0, 1, 2, DIED):
+        return f"a traceback or exit code {code}"
+    return "no error line" if code in (1, 2) and "error:" not in said else ""
+
+
+def _end_of(said: str) -> str:
+    return " / ".join(said.split("\n")[-4:])[-400:] if "Traceback" in said else " ".join(said.split())[-400:]
+
+
+def inject(
+    names: list[str], sample: int | None, seed: int, say: Callable[[str], object]
+) -> dict[str, dict[str, Tally]]:
+    """Run the cases of each scenario and fault: all of them, or a sample."""
+    found: dict[str, dict[str, Tally]] = {}
+    with tempfile.TemporaryDirectory() as temporary:
+        case = Path(temporary).resolve() / "case"
+        for name in [name for name in SCENARIOS if not set(names) & set(SCENARIOS) or name in names]:
+            scenario = SCENARIOS[name]
+            _warm_up(scenario, case)
+            expected, counts = _undisturbed(scenario, case)
+            found[name] = {}
+            for title in [*FAULTS, *ENDS]:
+                if set(names) & {*FAULTS, *ENDS} and title not in names:
+                    continue
+
+                def chosen(places: list[int], name: str = name, title: str = title) -> list[int]:
+                    if sample is None or sample >= len(places):
+                        return places
+                    return sorted(random.Random(f"{seed} {name} {title}").sample(places, sample))
+
+                cases: Iterable[tuple[int, str, str]]
+                if title in ENDS:
+                    cases = try_ends(scenario, expected, case, ENDS[title], chosen)
+                else:
+                    fault = FAULTS[title]
+                    calls = chosen(list(range(1, counts[fault.kind] + 1)))
+                    cases = ((at, *try_case(scenario, expected, case, fault, at)) for at in calls)
+                tally = found[name][title] = Tally()
+                for at, end, wrong in cases:
+                    tally.cases += 1
+                    tally.ends[end] += not wrong
+                    if wrong:
+                        tally.bad.append(f"{name}, {title} {at}: {wrong}")
+                        say(tally.bad[-1])
+                ends = ", ".join(f"{count} {end}" for end, count in sorted(tally.ends.items()) if count)
+                say(f"| {name} | {title} | {tally.cases} | {ends} | {len(tally.bad)} |")
+    return found
+
+
+def _undisturbed(scenario: Scenario, case: Path) -> tuple[dict[str, str], list[int]]:
+    """Return what the command leaves, and how many calls of each kind it makes."""
+    _new_case(scenario, case)
+    code, said = in_a_fork(scenario.words(case), case, Fault(NOTHING, ONCE))
+    assert code == 0, said
+    return scenario.outcome(case), json.loads((case.parent / "counts.json").read_text())
+
+
+def _preload() -> None:
+    """Become the same command with the shim, compiled for this machine, in front of the C library."""
+    folder = Path(tempfile.mkdtemp())
+    shim = folder / "faults.so"
+    source = Path(__file__).with_suffix(".c")
+    subprocess.run(["cc", "-O2", "-shared", "-fPIC", "-w", "-o", shim, source, "-ldl"], check=True)
+    settings = {"LD_PRELOAD": str(shim), PRELOADED: str(folder), "OMP_NUM_THREADS": "1", "SELFTRAIN_OFFLINE": "1"}
+    words = [sys.executable, "-m", "tests.safety.faults", *sys.argv[1:]]
+    os.execve(sys.executable, words, {**os.environ, **settings})
+
+
+def _warm_up(scenario: Scenario, case: Path) -> None:
+    """Run a command once in this process, so that its forks have nothing to import or build."""
+    import torch
+
+    from selftrain.cli import main
+
+    torch.set_num_threads(1)
+    os.environ["SELFTRAIN_CACHE"] = str(case / "cache")
+    _new_case(scenario, case)
+    sys.argv = ["selftrain", *scenario.words(case)]
+    with contextlib.suppress(SystemExit), contextlib.redirect_stderr(io.StringIO()):
+        main()
+    assert threading.active_count() == 1, threading.enumerate()  # a fork would lose the others
+
+
+def _new_case(scenario: Scenario, case: Path) -> None:
+    shutil.rmtree(case, ignore_errors=True)
+    case.mkdir()
+    scenario.prepare(case)
+
+
+def main() -> None:
+    if PRELOADED not in os.environ:
+        _preload()
+    shutil.rmtree(os.environ[PRELOADED])
+    del os.environ["LD_PRELOAD"]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument(
+        "--only", action="append", default=[], choices=[*SCENARIOS, *FAULTS, *ENDS], help="may be repeated"
+    )
+    parser.add_argument("--sample", type=int, help="cases of each fault; all by default")
+    parser.add_argument("--seed", type=int, default=0, help="of the sample")
+    options = parser.parse_args()
+    started = time.monotonic()
+    found = inject(options.only, options.sample, options.seed, lambda line: print(line, flush=True))
+    tallies = [tally for faults in found.values() for tally in faults.values()]
+    bad = sum(len(tally.bad) for tally in tallies)
+    print(
+        f"{sum(tally.cases for tally in tallies)} cases, {bad} bad, in {(time.monotonic() - started) / 60:.1f} minutes"
+    )
+    sys.exit(1 if bad else 0)
+
+
+if __name__ == "__main__":
+    main()
