@@ -135,7 +135,7 @@ def test_a_second_label_file_names_rows_to_test_on(home: Path, tmp_path: Path) -
     assert split["counts"]["images"] == len(names) - len(names[1::4])
     assert run.evaluate(home / "train.npz", tmp_path / "test.csv")["accuracy"] == run.results["accuracy"]
     write_labels(tmp_path / "test.csv", names[:9])
-    with pytest.raises(UserError, match=r"labels.csv, line 2: .* belongs to the test set"):
+    with pytest.raises(UserError, match=r"labels.csv: 5 problems\. Line 2: .* belongs to the test set"):
         train(home / "train.npz", tmp_path / "b", labels=tmp_path / "labels.csv", test=tmp_path / "test.csv")
 
 
