@@ -40,7 +40,7 @@ OPEN, WRITE, SYNC, ENTRY, MAP, ALLOC, CHANGE, NOTHING = 0, 1, 2, 3, 4, 5, 6, -1
 ONCE, FROM_THEN_ON, DIE, COPY = 0, 1, 2, 3
 DIED, HUNG, RAISED = 77, 78, 79
 """exit codes of a process that the fault ended, that took too long, and that raised something else than an error"""
-SLOWEST = 60
+SLOWEST = 300
 """seconds that a command may take"""
 
 
