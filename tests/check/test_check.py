@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from typer.testing import CliRunner
 from selftrain.check.check import Checked, check, check_leaks
 from selftrain.cli.app import app
 from selftrain.errors import UserError
+from tests.browser import DESKTOP, PHONE, Watched, assert_fits
 
 pytestmark = pytest.mark.long
 SIDE = 64
@@ -116,3 +118,20 @@ def test_the_command_writes_a_page_and_json(data: Path, cache: Path, tmp_path: P
     assert isinstance(CliRunner().invoke(app, [*command, "--strict"]).exception, UserError)
     done = CliRunner().invoke(app, [*command[:-1], str(tmp_path / "check.txt")])
     assert "the page must end in .html" in str(done.exception)
+
+
+@pytest.mark.parametrize(("size", "scheme"), [(DESKTOP, "light"), (PHONE, "dark")])
+def test_the_page_in_a_browser(
+    browser: Any, data: Path, cache: Path, tmp_path: Path, size: tuple[int, int], scheme: str
+) -> None:
+    place = checked(planted(data, tmp_path), cache).save_page(tmp_path / "check.html")
+    with Watched(browser, place, size, scheme) as page:
+        assert page.get_by_role("heading", name="Test images that training also sees").is_visible()
+        assert page.locator("article.error").count() == 2
+        images = page.locator("article img")
+        assert images.count() >= 6
+        box = images.first.bounding_box()
+        assert box["width"] >= 80
+        assert box["y"] < 2 * size[1]
+        assert page.evaluate("[...document.images].every(image => image.complete && image.naturalWidth > 0)")
+        assert_fits(page, tmp_path / "check.png")

@@ -38,7 +38,8 @@ def stopped(data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 NAMES = [
     "log.txt", "results.json", "config.yaml", "split.json", "metrics.jsonl", "outputs.npz", "thumbnails.npz",
-    ".lock", "model", "checkpoints", "model/model.json", "model/model.safetensors", "model/novelty.safetensors",
+    "seen.npz", ".lock", "model", "checkpoints", "model/model.json", "model/model.safetensors",
+    "model/novelty.safetensors",
 ]  # fmt: skip
 
 

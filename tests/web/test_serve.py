@@ -16,8 +16,8 @@ import selftrain
 from selftrain.console import Reporter
 from selftrain.errors import UserError
 from selftrain.web.security import Guarded
+from selftrain.web.serve import answer as answer_module
 from selftrain.web.serve import app as serve_module
-from selftrain.web.serve import model as model_module
 from selftrain.web.serve.app import SCHEMA, serve_app
 from selftrain.web.serve.model import ServedModel
 from tests.web.test_label_browser import COLOURS
@@ -59,7 +59,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def model(run: Path) -> ServedModel:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("SELFTRAIN_CACHE", str(run.parent / "cache"))
-        return ServedModel(run, Reporter(quiet=True))
+        return ServedModel(selftrain.Run(run), Reporter(quiet=True))
 
 
 @pytest.fixture
@@ -112,7 +112,7 @@ def test_limits_hold(client: TestClient, monkeypatch: pytest.MonkeyPatch) -> Non
     assert ask(client, b"not an image").status_code == 422
     assert ask(client, encoded(coloured("red"))[:60]).status_code == 422
     assert ask(client, b"x" * (LARGEST + 1)).status_code == 413
-    monkeypatch.setattr(model_module, "MOST_PIXELS", 1000)
+    monkeypatch.setattr(answer_module, "MOST_PIXELS", 1000)
     large = ask(client, encoded(coloured("red")))
     assert large.status_code == 422
     assert "1,024 pixels" in large.json()["error"]
@@ -139,7 +139,7 @@ def test_strangers_are_refused(client: TestClient) -> None:
 
 def test_what_cannot_be_served_says_why(tmp_path: Path) -> None:
     with pytest.raises(UserError):
-        ServedModel(tmp_path, Reporter(quiet=True))
+        ServedModel(selftrain.Run(tmp_path), Reporter(quiet=True))
 
 
 def test_the_schema_is_served(client: TestClient) -> None:

@@ -12,12 +12,13 @@ from numpy.typing import NDArray
 
 from selftrain.check.findings import Finding, Kind, Level
 from selftrain.check.pool import Pool
+from selftrain.data.features.thumbnails import SIDE
 
 CHUNK = 1024
-ALIKE = 0.95
-"""cosine of the features of near-duplicates, at least"""
-SAME_COLOURS = 0.97
-"""correlation of their thumbnails, at least"""
+ALIKE = 0.92
+"""cosine of the features of near-duplicates, at least: strong compression moves them"""
+SAME_COLOURS = 0.98
+"""correlation of their 8 x 8 colours, at least; finer ones depend on the size at which an image was decoded"""
 Pairs = NDArray[np.int64]
 
 
@@ -51,16 +52,16 @@ def _equal_pairs(contents: list[bytes]) -> Pairs:
 def near_pairs(features: NDArray[np.float32], small: NDArray[np.uint8]) -> Pairs:
     """Return pairs of images whose features and colours are nearly the same."""
     x = features / np.maximum(np.linalg.norm(features, axis=1, keepdims=True), 1e-12)
-    colours = small.astype(np.float32)
+    colours = (
+        small.reshape(-1, SIDE // 2, 2, SIDE // 2, 2, 3).mean(axis=(2, 4), dtype=np.float32).reshape(len(small), -1)
+    )
     colours -= colours.mean(axis=1, keepdims=True)
     colours /= np.maximum(np.linalg.norm(colours, axis=1, keepdims=True), 1e-6)
     found = []
     for start in range(0, len(x), CHUNK):
         rows = slice(start, start + CHUNK)
-        a, b = np.nonzero(np.triu(x[rows] @ x[start:].T > ALIKE, 1))
-        a, b = a + start, b + start
-        alike = np.einsum("ij,ij->i", colours[a], colours[b]) > SAME_COLOURS if len(a) else np.zeros(0, bool)
-        found.append(np.stack([a[alike], b[alike]], axis=1))
+        alike = (x[rows] @ x[start:].T > ALIKE) & (colours[rows] @ colours[start:].T > SAME_COLOURS)
+        found.append(np.stack(np.nonzero(np.triu(alike, 1)), axis=1) + start)
     return np.concatenate([np.empty((0, 2), np.int64), *found]).astype(np.int64)
 
 

@@ -62,7 +62,8 @@ def predict(
     Confidences are calibrated: of images with a confidence of 0.8, about 80% should be labeled correctly.
 
     If the run looked for images of no class, the column novelty says how little an image looks like any class, from 0
-    to 1. Above 0.5, the label is unknown.
+    to 1. Above 0.5, the label is unknown. The column duplicate_of names the training image that an image is nearly the
+    same as.
     """
     from selftrain.files import check_writable
     from selftrain.runs.run import Run
@@ -99,6 +100,7 @@ def predict(
         unsure = int(predictions.unsure.sum())
         reporter.say(f"{unsure:,} of {len(predictions):,} {predictions.noun}s are left as unsure")
     _report_novel(predictions, reporter)
+    _report_duplicates(predictions, reporter)
 
 
 def _mix(predictions: Predictions) -> str:
@@ -139,4 +141,15 @@ def _report_novel(predictions: Predictions, reporter: Reporter) -> None:
         reporter.say(
             f"{len(novel):,} of {plural(len(predictions), predictions.noun)} {look} like none of the classes "
             f"(column novelty > 0.5): {listed(novel)}"
+        )
+
+
+def _report_duplicates(predictions: Predictions, reporter: Reporter) -> None:
+    from selftrain.text import listed, plural
+
+    if same := predictions.duplicates:
+        verb = "is" if len(same) == 1 else "are"
+        reporter.say(
+            f"{len(same):,} of {plural(len(predictions), predictions.noun)} {verb} nearly the same as a training image "
+            f"(column duplicate_of): {listed(same)}"
         )

@@ -35,6 +35,7 @@ from selftrain.runs.model_readme import write_readme
 from selftrain.runs.network_inputs import flips
 from selftrain.runs.pile_results import in_words, pile_results
 from selftrain.runs.pool_map import pool_map
+from selftrain.runs.seen import seen_images
 from selftrain.runs.survey import PILE, SPREAD, Pile
 from selftrain.runs.thumbnails import run_thumbnails
 from selftrain.runs.training import Training
@@ -76,6 +77,9 @@ def finish(training: Training, loop: Loop, outcome: Outcome, layout: RunLayout, 
     if first:
         layout.write_outputs(arrays)
         layout.write_thumbnails(run_thumbnails(training, arrays))
+        problem = training.problem
+        if (seen := seen_images(training.inputs, problem.split, problem.corpus.images.names)) is not None:
+            layout.write_seen(seen.arrays())
     dead = [training.problem.corpus.classes[k] for k in never_predicted(counts)]
     if dead:
         reporter.warn(alarm(dead, training.method, "at the end", "never predicted"))

@@ -35,6 +35,7 @@ Confusion = list[list[int]]
 Arrays = dict[str, NDArray[Any]]
 LARGEST_OUTPUTS = 1 << 28  # bytes of the arrays of ``outputs.npz``
 LARGEST_THUMBNAILS = 1 << 24  # and of ``thumbnails.npz``
+LARGEST_SEEN = 1 << 28  # and of ``seen.npz``
 
 
 class Measures(TypedDict, total=False):
@@ -205,6 +206,11 @@ class RunLayout:
         return self.folder / "thumbnails.npz"
 
     @property
+    def seen(self) -> Path:
+        """Projected features of the training images; absent in older runs and in regimes without fixed features."""
+        return self.folder / "seen.npz"
+
+    @property
     def reference(self) -> Path:
         return self.folder / "reference.json"
 
@@ -314,6 +320,14 @@ class RunLayout:
         """Write ``thumbnails.npz``, unless there is nothing to write."""
         if arrays:
             self._write_arrays(self.thumbnails, arrays)
+
+    def read_seen(self) -> Arrays:
+        """Return the arrays of ``seen.npz``; none if there is no such file."""
+        return read_arrays(self.seen, most=LARGEST_SEEN) if self.seen.exists() else {}
+
+    def write_seen(self, arrays: Mapping[str, NDArray[Any]]) -> None:
+        """Write ``seen.npz``."""
+        self._write_arrays(self.seen, arrays)
 
     def _write_arrays(self, path: Path, arrays: Mapping[str, NDArray[Any]]) -> None:
         with replacing(path, within=self.folder) as temporary, temporary.open("wb") as file:

@@ -43,6 +43,7 @@ from selftrain.runs.model import (
     preprocessing_from,
     weights_hash,
 )
+from selftrain.runs.seen import Seen
 from selftrain.runs.shares import given_shares
 from selftrain.text import spreadsheet_safe
 
@@ -67,6 +68,8 @@ class Predictions:
     """what the predictions are about: image, or row"""
     prior: np.ndarray | None = None
     """(K,) class frequencies that the probabilities assume; None if the model does not know them"""
+    duplicate_of: tuple[str, ...] | None = None
+    """the training image that each image is nearly the same as, empty if there is none; None if that is not known"""
     unsure: np.ndarray | None = None
     """(n,) bool: no label is given, because the confidence is too low; None if every image gets one"""
 
@@ -143,14 +146,20 @@ class Predictions:
             return []
         return [self.paths[i] for i in np.flatnonzero(self.novelty > 0.5)]
 
+    @property
+    def duplicates(self) -> list[str]:
+        """The paths of the images that are nearly the same as a training image."""
+        return [path for path, of in zip(self.paths, self.duplicate_of or (), strict=False) if of]
+
     def __len__(self) -> int:
         return len(self.paths)
 
     def save(self, path: str | Path) -> Path:
         """Write a CSV file and return its path.
 
-        Its columns are path, label, confidence, novelty (if the model has it), and ``prob_<class>`` for each class. The
-        label is ``unknown`` if the novelty is above 0.5, and ``unsure`` if a threshold or a coverage was asked for.
+        Its columns are path, label, confidence, novelty (if the model has it), duplicate_of (the training image that an
+        image is nearly the same as, if the run remembers its images), and ``prob_<class>`` for each class. The label is
+        ``unknown`` if the novelty is above 0.5, and ``unsure`` if a threshold or a coverage was asked for.
 
         A path or label that a spreadsheet would take for a formula has an apostrophe in front of it.
         """
@@ -166,11 +175,13 @@ class Predictions:
         """Write the same CSV to an open file."""
         writer = csv.writer(file)
         more = [] if self.novelty is None else ["novelty"]
+        more += [] if self.duplicate_of is None else ["duplicate_of"]
         writer.writerow(["path", "label", "confidence", *more, *(f"prob_{name}" for name in self.classes)])
         for i, (name, label, p) in enumerate(zip(self.paths, self.answers, self.probabilities, strict=True)):
             novelty = [] if self.novelty is None else [f"{self.novelty[i]:.4f}"]
             cells = [spreadsheet_safe(str(text)) for text in (name, label)]
-            writer.writerow([*cells, f"{p.max():.6f}", *novelty, *(f"{value:.6f}" for value in p)])
+            same = [] if self.duplicate_of is None else [spreadsheet_safe(self.duplicate_of[i])]
+            writer.writerow([*cells, f"{p.max():.6f}", *novelty, *same, *(f"{value:.6f}" for value in p)])
 
 
 @dataclass(frozen=True)
@@ -189,6 +200,8 @@ class Predictor:
     """takes features as well"""
     cache: str | None = None
     """folder of stored features; None: the user's"""
+    seen: Seen | None = None
+    """the training images, to recognise near-duplicates of them"""
 
     def predict(self, images: Any, *, strict: bool = False, engine: str = "local") -> Predictions:
         """Predict images: a folder and its subfolders, an image file, tar files, hf:NAME, or a NumPy array."""
@@ -204,7 +217,8 @@ class Predictor:
             raise UserError(f"{images}: none of its {len(skipped)} images can be read; the first is {skipped[0]}")
         parts: list[np.ndarray] = []
         novelty: list[np.ndarray] = []
-        inputs = self._screened(self._inputs(found), novelty)
+        same: list[str] = []
+        inputs = self._screened(self._inputs(found), novelty, same)
         with self.reporter.progress("predicting", len(found), f"{noun}s") as bar:
             for p in probabilities(self.model, _counted(inputs, bar.reach), self.device):
                 parts.append(p.cpu().numpy())
@@ -217,6 +231,7 @@ class Predictor:
             self.card.integer_classes,
             noun,
             np.array(self.card.prior) if self.card.prior else None,
+            tuple(same) if self.seen is not None else None,
         )
 
     def _use(self, engine: str) -> None:
@@ -262,9 +277,13 @@ class Predictor:
             "confusion": confusion.tolist(),
         }
 
-    def _screened(self, batches: Iterable[torch.Tensor], novelty: list[np.ndarray]) -> Iterator[torch.Tensor]:
-        """Yield the batches of features, and add the novelty of each to a list."""
+    def _screened(
+        self, batches: Iterable[torch.Tensor], novelty: list[np.ndarray], same: list[str]
+    ) -> Iterator[torch.Tensor]:
+        """Yield the batches of features, and add the novelty and the near-duplicates of each to lists."""
         for batch in batches:
+            if self.seen is not None:
+                same += self.seen.duplicates(batch)
             if self.novelty is not None:
                 with torch.inference_mode():
                     novelty.append(self.novelty(batch.to(self.device)).cpu().numpy())

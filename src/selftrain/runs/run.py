@@ -5,6 +5,7 @@ Knows nothing of how a run is made.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from selftrain.files import read_json, read_yaml
 from selftrain.runs.layout import ModelLayout, RunLayout
 from selftrain.runs.places import known_cache
 from selftrain.runs.predict import Predictions, Predictor, load_predictor
+from selftrain.runs.seen import read_seen
 from selftrain.text import listed, plural
 
 
@@ -59,7 +61,10 @@ class Run:
     @cached_property
     def predictor(self) -> Predictor:
         cache = self.layout.read_settings().get("data.cache") if self.layout.exists else None
-        return load_predictor(self.model, self.reporter, cache=known_cache(cache))
+        predictor = load_predictor(self.model, self.reporter, cache=known_cache(cache))
+        if predictor.extractor is None or not self.layout.exists:
+            return predictor
+        return replace(predictor, seen=read_seen(self.layout.read_seen(), predictor.extractor.dim))
 
     def predict(self, images: Any, *, strict: bool = False, engine: str = "local") -> Predictions:
         """Return the class and the probabilities of new images: a folder, a file, or a NumPy array.

@@ -17,7 +17,7 @@ from starlette.routing import Route
 from selftrain.data.images import UnreadableImage
 from selftrain.version import __version__
 from selftrain.web.pixels import Pixels
-from selftrain.web.serve.model import ServedModel
+from selftrain.web.serve.answer import Served
 from selftrain.web.static_files import static_file
 
 LARGEST = 25 << 20
@@ -62,7 +62,7 @@ SCHEMA: dict[str, Any] = {
 class ServeApp:
     """Joins a model and its page."""
 
-    def __init__(self, model: ServedModel):
+    def __init__(self, model: Served):
         self.model = model
         self.pixels = None if model.labeled is None else Pixels(model.labeled.images)
         self._waiting = 0
@@ -113,6 +113,6 @@ class ServeApp:
         return Response(found, media_type="image/jpeg")
 
 
-def serve_app(model: ServedModel) -> Starlette:
+def serve_app(model: Served) -> Starlette:
     """Return the app; it is to be put behind ``Guarded``."""
     return Starlette(routes=list(ServeApp(model).routes()))

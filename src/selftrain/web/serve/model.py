@@ -6,51 +6,35 @@ Knows nothing of requests: bytes in, an answer out.
 from __future__ import annotations
 
 import threading
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch.nn import functional as F
 
 from selftrain.console import Reporter
 from selftrain.data.features.rows import FeatureRows, feature_batches
-from selftrain.data.images import Images, LoadedImages, UnreadableImage, read_image
+from selftrain.data.images import LoadedImages
 from selftrain.data.source import Source
 from selftrain.engine.evaluate import probabilities
 from selftrain.errors import UserError
 from selftrain.runs.predict import Predictor
 from selftrain.runs.run import Run
+from selftrain.web.serve.answer import Labeled, as_answer, opened_image
 
-Array = NDArray[Any]
-MOST_PIXELS = 50_000_000
 NEAREST = 6
-UNKNOWN = 0.5
-"""an image with a higher novelty looks like none of the classes"""
-
-
-@dataclass(frozen=True, eq=False)
-class Labeled:
-    """The labeled training images of a run, as far as they are still there."""
-
-    images: Images
-    labels: list[str]
-    unit: Array
-    """(n, d) features of unit length"""
 
 
 class ServedModel:
     """Answers for the bytes of an image."""
 
-    def __init__(self, folder: Path, reporter: Reporter):
-        self.run = Run(folder, reporter)
-        self.predictor: Predictor = self.run.predictor
-        self.name = folder.resolve().name
+    def __init__(self, run: Run, reporter: Reporter):
+        self.run = run
+        self.predictor: Predictor = run.predictor
+        self.name = run.folder.resolve().name
         card = self.predictor.card
         if card.features and self.predictor.origin is None:
-            raise UserError(f"`run` {folder}: was trained on features of your own, so it cannot take images.")
+            raise UserError(f"`run` {run.folder}: was trained on features of your own, so it cannot take images.")
         self.classes = list(card.classes)
         self.labeled = self._labeled(reporter)
         self._lock = threading.Lock()
@@ -77,8 +61,7 @@ class ServedModel:
 
     def answer(self, content: bytes) -> dict[str, Any]:
         """Return the answer for an image, as the schema describes it; UnreadableImage if it is none."""
-        image = _opened(content)
-        images = LoadedImages([image], ["image"])
+        images = LoadedImages([opened_image(content)], ["image"])
         with self._lock:  # one image at a time: a CPU has no use for more
             if self.predictor.extractor is not None:
                 features = self.predictor.extractor.features(images, ("clean",), store=False)
@@ -93,17 +76,7 @@ class ServedModel:
                 p = found.probabilities[0]
                 novelty = None if found.novelty is None else float(found.novelty[0])
                 near = []
-        order = np.argsort(-p, kind="stable")
-        unknown = novelty is not None and novelty > UNKNOWN
-        return {
-            "label": None if unknown else self.classes[order[0]],
-            "guess": self.classes[order[0]],
-            "confidence": round(float(p[order[0]]), 6),
-            "unknown": unknown,
-            "novelty": None if novelty is None else round(novelty, 6),
-            "probabilities": {self.classes[k]: round(float(p[k]), 6) for k in order.tolist()},
-            "nearest": near,
-        }
+        return as_answer(self.classes, p, novelty, near)
 
     def _novelty(self, x: torch.Tensor) -> float | None:
         if self.predictor.novelty is None:
@@ -126,16 +99,3 @@ class ServedModel:
             }
             for row in rows
         ]
-
-
-def _opened(content: bytes) -> Any:
-    """Return the pixels of an image; its header is looked at first, so that a bomb is never unpacked."""
-    from selftrain.data.images.decode import opened
-
-    if not content:
-        raise UnreadableImage("image", "it is empty (0 bytes)")
-    with opened(content, "image") as header:
-        width, height = header.size
-    if width * height > MOST_PIXELS:
-        raise UnreadableImage("image", f"it has {width * height:,} pixels, more than {MOST_PIXELS:,}")
-    return read_image(content, "RGB", name="image")
