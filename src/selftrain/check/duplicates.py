@@ -12,13 +12,12 @@ from numpy.typing import NDArray
 
 from selftrain.check.findings import Finding, Kind, Level
 from selftrain.check.pool import Pool
-from selftrain.data.features.thumbnails import SIDE
 
 CHUNK = 1024
-ALIKE = 0.92
-"""cosine of the features of near-duplicates, at least: strong compression moves them"""
-SAME_COLOURS = 0.98
-"""correlation of their 8 x 8 colours, at least; finer ones depend on the size at which an image was decoded"""
+ALIKE = 0.85
+"""cosine of the features of near-duplicates, at least: strong compression moves features, and colours hardly"""
+SAME_COLOURS = 0.99
+"""correlation of their thumbnails, at least"""
 Pairs = NDArray[np.int64]
 
 
@@ -52,9 +51,7 @@ def _equal_pairs(contents: list[bytes]) -> Pairs:
 def near_pairs(features: NDArray[np.float32], small: NDArray[np.uint8]) -> Pairs:
     """Return pairs of images whose features and colours are nearly the same."""
     x = features / np.maximum(np.linalg.norm(features, axis=1, keepdims=True), 1e-12)
-    colours = (
-        small.reshape(-1, SIDE // 2, 2, SIDE // 2, 2, 3).mean(axis=(2, 4), dtype=np.float32).reshape(len(small), -1)
-    )
+    colours = small.astype(np.float32)
     colours -= colours.mean(axis=1, keepdims=True)
     colours /= np.maximum(np.linalg.norm(colours, axis=1, keepdims=True), 1e-6)
     found = []

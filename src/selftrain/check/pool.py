@@ -65,7 +65,7 @@ class Pool:
     @cached_property
     def thumbnails(self) -> NDArray[np.uint8]:
         """(n, 768) colours of tiny copies."""
-        return thumbnails(self.images, cache_root(self.settings.data.cache), self.reporter)
+        return thumbnails(self.images, cache_root(self.settings.data.cache), self.reporter, detail=8)
 
     @cached_property
     def extractor(self) -> Extractor:
