@@ -59,6 +59,7 @@ def data(tmp_path: Path) -> Path:
 def test_from_images_to_predictions(tmp_path: Path, data: Path) -> None:
     run = frozen(data, tmp_path / "run", labels_per_class=2, size=32)
     assert run.results["regime"] == "frozen"  # the default without a GPU
+    assert run.layout.contents() <= set(run.layout.names)  # or --overwrite would refuse it
     assert run.results["backbone"] == "lite0"
     assert run.results["accuracy"] > 0.6
     assert run.evaluate(data)["accuracy"] == run.results["accuracy"]
