@@ -342,8 +342,8 @@ class RunLayout:
     def names(self) -> tuple[str, ...]:
         """The names of everything that a run, its folds, its reference and its report write."""
         files = (
-            self.config, self.split, self.metrics, self.results, self.outputs, self.thumbnails, self.seen, self.reference,
-            self.log, self.report, self.checkpoints,
+            self.config, self.split, self.metrics, self.results, self.outputs, self.thumbnails, self.seen,
+            self.reference, self.log, self.report, self.checkpoints,
         )  # fmt: skip
         return (*(file.name for file in files), "model", "reference", "folds")
 
