@@ -18,12 +18,12 @@ from selftrain.runs.image_outputs import sampled
 from selftrain.runs.layout import Arrays
 from selftrain.runs.training import Training
 
-MOST, MOST_LABELED = 800, 300
+MOST, MOST_LABELED = 500, 200
 """images on the map, and labeled ones among them"""
 COMPONENTS = 50
 PERPLEXITY = 30.0
 """about how many neighbours of an image count"""
-STEPS, EXAGGERATED, EXAGGERATION = 250, 80, 12.0
+STEPS, EXAGGERATED, EXAGGERATION = 180, 60, 12.0
 
 
 def pool_map(training: Training, outputs: Arrays) -> Arrays:
