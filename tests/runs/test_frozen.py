@@ -24,6 +24,7 @@ from selftrain.data.features.housekeeping import list_caches
 from selftrain.data.images import ArrayImages, FileImages
 from selftrain.errors import UserError
 from selftrain.files import read_json, write_json
+from selftrain.runs import finish
 from selftrain.runs.extractor import Extractor
 from tests.folders import draw, encoded, layout_2
 
@@ -196,7 +197,9 @@ def test_only_new_contents_are_extracted(tmp_path: Path, data: Path) -> None:
     assert more == before + 7
 
 
-def test_a_warm_run_decodes_nothing(tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_warm_run_decodes_no_more_than_its_thumbnails(
+    tmp_path: Path, data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     settings = {"data.flip": True}
     frozen(data, tmp_path / "1", labels_per_class=2, size=32, method="fixmatch", settings=settings)
 
@@ -205,6 +208,7 @@ def test_a_warm_run_decodes_nothing(tmp_path: Path, data: Path, monkeypatch: pyt
 
     for name in ("load", "check"):
         monkeypatch.setattr(FileImages, name, decoded)
+    monkeypatch.setattr(finish, "run_thumbnails", lambda *_: {})  # those of a few images, for the report
     frozen(data, tmp_path / "2", labels_per_class=2, size=32, method="fixmatch", settings=settings)
 
 
