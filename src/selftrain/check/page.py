@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import io
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
@@ -18,7 +17,7 @@ from markupsafe import Markup
 from selftrain.check.findings import TITLES, Finding
 from selftrain.check.pool import Pool
 from selftrain.data.images import Images
-from selftrain.errors import UserError
+from selftrain.data.images.thumbnail import thumbnail_uri
 from selftrain.files import write_text
 from selftrain.version import __version__
 
@@ -56,15 +55,4 @@ def write_page(findings: Sequence[Finding], pool: Pool, path: Path) -> Path:
 def _thumbnails(images: Images, finding: Finding) -> list[tuple[str | None, str, str]]:
     """Return the image as a data URI, the name and the caption of each image that is shown."""
     rows = list(zip(finding.rows, finding.captions, strict=True))[:MOST_IMAGES]
-    return [(_thumbnail(images, i), images.names[i], caption) for i, caption in rows]
-
-
-def _thumbnail(images: Images, i: int) -> str | None:
-    try:
-        image = images.load(i, "RGB", SIDE)
-    except (UserError, OSError):
-        return None
-    image.thumbnail((SIDE, SIDE))
-    file = io.BytesIO()
-    image.save(file, "JPEG", quality=80, optimize=True)
-    return "data:image/jpeg;base64," + base64.b64encode(file.getvalue()).decode("ascii")
+    return [(thumbnail_uri(images, i, SIDE), images.names[i], caption) for i, caption in rows]

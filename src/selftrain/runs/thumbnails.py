@@ -6,7 +6,6 @@ A report opens nothing outside a run folder, so the images have to be in it. Kno
 
 from __future__ import annotations
 
-import io
 from collections.abc import Sequence
 from itertools import pairwise
 
@@ -15,6 +14,7 @@ from numpy.typing import ArrayLike
 
 from selftrain.data.features.rows import FeatureRows
 from selftrain.data.images import EncodedImages, Images
+from selftrain.data.images.thumbnail import thumbnail_jpeg
 from selftrain.errors import UserError
 from selftrain.runs.image_outputs import sampled
 from selftrain.runs.layout import Arrays
@@ -69,21 +69,10 @@ def thumbnails_of(images: Sequence[tuple[Images, int]]) -> Arrays:
     """Return the arrays of ``thumbnails.npz``; images that cannot be read are left out."""
     names, ends, parts, total = [], [], [], 0
     for sequence, i in images:
-        if (encoded := _encoded(sequence, i)) is not None:
+        if (encoded := thumbnail_jpeg(sequence, i, SIDE, quality=85)) is not None:
             total += len(encoded)
             names.append(sequence.names[i])
             ends.append(total)
             parts.append(encoded)
     data = np.frombuffer(b"".join(parts), np.uint8)
     return {"names": np.array(names, np.str_), "ends": np.array(ends, np.int64), "jpeg": data}
-
-
-def _encoded(images: Images, i: int) -> bytes | None:
-    try:
-        image = images.load(i, "RGB", SIDE)
-    except (UserError, OSError):
-        return None
-    image.thumbnail((SIDE, SIDE))
-    file = io.BytesIO()
-    image.save(file, "JPEG", quality=85, optimize=True)
-    return file.getvalue()

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import io
 from collections.abc import Sequence
 from importlib import resources
 from pathlib import Path
@@ -17,7 +16,7 @@ import jinja2
 from markupsafe import Markup
 
 from selftrain.data.images import Images
-from selftrain.errors import UserError
+from selftrain.data.images.thumbnail import thumbnail_uri
 from selftrain.files import write_text
 from selftrain.version import __version__
 
@@ -36,22 +35,10 @@ def write_page(items: Sequence[Any], images: Images, labeled: int, path: Path) -
         items=items,
         total=len(images),
         labeled=labeled,
-        thumbnails=[thumbnail(images, position[item.path]) for item in items],
+        thumbnails=[thumbnail_uri(images, position[item.path], SIDE) for item in items],
         style=Markup(style),
         style_hash=base64.b64encode(hashlib.sha256(style.encode()).digest()).decode(),
         version=__version__,
     )
     write_text(path, text.encode("utf-8", "replace").decode())
     return path
-
-
-def thumbnail(images: Images, i: int, side: int = SIDE) -> str | None:
-    """Return an image as a data URI; None if it has no pixels or cannot be read any more."""
-    try:
-        image = images.load(i, "RGB", side)
-    except (UserError, OSError):
-        return None
-    image.thumbnail((side, side))
-    file = io.BytesIO()
-    image.save(file, "JPEG", quality=80, optimize=True)
-    return "data:image/jpeg;base64," + base64.b64encode(file.getvalue()).decode("ascii")

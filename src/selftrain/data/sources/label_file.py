@@ -154,7 +154,7 @@ def classes_by_position(
 ) -> dict[int, int]:
     """Map the position in ``names`` of each image that has a row to its class.
 
-    What is wrong is added to ``problems`` if there are any, and is an error otherwise.
+    Mistakes are added to ``problems`` if it is given; otherwise they are an error.
     """
     own = Problems(file) if problems is None else problems
     class_position = {composed(name): k for k, name in enumerate(classes)}
