@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import pytest
@@ -12,7 +12,9 @@ from torch import Tensor, nn
 
 import selftrain
 from selftrain.files import read_json
+from selftrain.methods import Diffusion
 from selftrain.methods.confidence import tempered
+from selftrain.nn.layers import Classifier
 from selftrain.runs import finish, guard
 from selftrain.runs.guard import Evidence, Verdict, upper_limit, weigh
 from selftrain.runs.model import load_model
@@ -182,10 +184,15 @@ def test_the_blend_is_the_mean_of_its_models_and_is_saved(
         x = torch.from_numpy(unseen()[0])
         pile: Any = training.net.parts["pile"]
         models = [trained, pile.neighbours, *([pile.reference] if small else [])]
+        inner, psi, split = Diffusion().empty_predictor(), cast(Classifier, trained).psi, training.problem.split
+        hidden = np.setdiff1d(split.unlabeled[pile.weight.numpy() > 0.5], split.labeled)  # junk has no part in it
         with torch.no_grad():
             for model in models:
                 model.eval()
-            kept["p"] = torch.stack([torch.softmax(model(x), dim=1) for model in models]).mean(dim=0).numpy()
+            z, pool = (psi(training.clean(rows)) for rows in (split.labeled, hidden))
+            Diffusion().fit_predictor(inner, z, torch.from_numpy(split.labels), pool, training.net.task.classes)
+            answers = [*(model(x) for model in models), inner(psi(x))]
+            kept["p"] = torch.stack([torch.softmax(z, dim=1) for z in answers]).mean(dim=0).numpy()
         return verdict
 
     monkeypatch.setattr(finish, "judge", judge)
@@ -193,6 +200,7 @@ def test_the_blend_is_the_mean_of_its_models_and_is_saved(
     assert kept["verdict"].choice == run.results["guard"]["choice"] == "blend"
     card = read_json(run.model / "model.json")
     assert card["neighbours"].startswith("diffusion(")
+    assert card["inner_neighbours"]
     assert card["reference"] is small
     expected = tempered(kept["p"], card["temperature"][0])
     np.testing.assert_allclose(selftrain.Run(run.model).predict(unseen()[0]).probabilities, expected, atol=1e-5)

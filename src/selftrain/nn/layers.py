@@ -181,12 +181,29 @@ class Committee(nn.Module):
         self.vote = vote
 
     def forward(self, x: Tensor) -> Tensor:
-        p = torch.stack([torch.softmax(head(x).float(), dim=1) for head in self.heads])
+        return self.mean([head(x) for head in self.heads])
+
+    def mean(self, logits: Sequence[Tensor]) -> Tensor:
+        p = torch.stack([torch.softmax(z.float(), dim=1) for z in logits])
         mean = p.mean(dim=0)
         if self.vote:
             votes = F.one_hot(p.argmax(dim=2), p.shape[2]).sum(dim=0)
             mean = (votes + mean) / (len(p) + 1)
         return mean.clamp(min=1e-12).log()
+
+
+class Blend(Committee):
+    """A committee whose first member is a classifier; ``inner`` votes as well, on what its psi makes of an image."""
+
+    def __init__(self, own: Classifier, inner: nn.Module, *others: nn.Module):
+        super().__init__(own, *others)
+        self.inner = inner
+
+    def forward(self, x: Tensor) -> Tensor:
+        own, *others = self.heads
+        assert isinstance(own, Classifier)
+        z = own.psi(x)
+        return self.mean([own.h(z), self.inner(z), *(one(x) for one in others)])
 
 
 class Tempered(nn.Module):

@@ -24,7 +24,7 @@ from selftrain.engine.sharding import make_whole
 from selftrain.methods import spell_method
 from selftrain.methods.confidence import risk_coverage, tempered
 from selftrain.nn.collectives import from_first
-from selftrain.nn.layers import Classifier, Committee
+from selftrain.nn.layers import Blend, Classifier, Committee
 from selftrain.runs.dead_classes import alarm
 from selftrain.runs.environment import device_name, environment
 from selftrain.runs.guard import Verdict, judge
@@ -149,7 +149,8 @@ def final_card(training: Training, outcome: Outcome) -> ModelCard:
         card = replace(card, predictor=spell_method(training.method))
     if verdict is not None and verdict.choice == "blend":
         assert isinstance(model, Committee)
-        card = replace(card, neighbours=spell_method(SPREAD), reference=len(model.heads) > 2)
+        inner = isinstance(model, Blend)
+        card = replace(card, neighbours=spell_method(SPREAD), inner_neighbours=inner, reference=len(model.heads) > 2)
     return card if trust is None else trust.noted(card)
 
 

@@ -14,12 +14,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from selftrain.methods.fitted import FittedPredictor
 from selftrain.methods.functional import probabilities
 from selftrain.methods.prototypes import left_out_probabilities
 from selftrain.nn.contexts import evaluating
-from selftrain.nn.layers import Committee
+from selftrain.nn.layers import Blend, Classifier, Committee
 from selftrain.runs.image_outputs import sampled
-from selftrain.runs.survey import PILE, Pile, guards
+from selftrain.runs.survey import PILE, SPREAD, Pile, guards, not_labeled, spread_answers
 from selftrain.runs.training import Training
 
 GROWTH, ENOUGH = 5.0, 10
@@ -90,17 +91,26 @@ def judge(training: Training, trained: nn.Module) -> Verdict | None:
     pile = training.net.part(PILE, Pile)
     split = training.problem.split
     small = float(pile.weight.sum()) < SMALL * len(split.labeled)
-    blend = Committee(trained, pile.neighbours, *([pile.reference] if small else []))
+    reference = [pile.reference] if small else []
     rows = sampled(len(split.unlabeled))
     inputs = training.inputs.clean_pool(split.unlabeled[rows], training.settings.train.eval_batch)
     weight = pile.weight[torch.from_numpy(rows).to(pile.weight.device)]
     answers: list[list[Tensor]] = []
+    features: list[Tensor] = []  # of psi
     with torch.no_grad(), evaluating(pile), evaluating(trained), training.fabric.autocast():
         for batch in inputs:
             x = batch.to(training.fabric.device)
             answers.append([probabilities(one(x)) for one in (pile.reference, pile.neighbours, trained)])
-    alone, near, own = (torch.cat(parts) for parts in zip(*answers, strict=True))
-    blended = torch.stack([own, near, *([alone] if small else [])]).mean(dim=0)  # as a committee does
+            if isinstance(trained, Classifier):
+                features.append(trained.psi(x).float())
+        alone, near, own = (torch.cat(parts) for parts in zip(*answers, strict=True))
+        votes = [own, near, *([alone] if small else [])]
+        blend: nn.Module = Committee(trained, pile.neighbours, *reference)
+        if isinstance(trained, Classifier):
+            inner, said = _inner_neighbours(training, trained.psi, torch.cat(features), rows, weight > 0.5)
+            blend = Blend(trained, inner, pile.neighbours, *reference)
+            votes.append(said)
+    blended = torch.stack(votes).mean(dim=0)  # as a committee does
     sure, ours = alone[weight > 0.5], blended[weight > 0.5]
     evidence = weigh(sure, ours, training.clean(split.labeled), split.labels, training.problem.corpus.classes)
     if evidence.alarm:
@@ -109,6 +119,22 @@ def judge(training: Training, trained: nn.Module) -> Verdict | None:
         ", but few unlabeled images do for it: the labels alone vote too" if small else ""
     )
     return Verdict("blend", why, evidence, blend, blended, near, rows)
+
+
+def _inner_neighbours(
+    training: Training, psi: nn.Module, pool: Tensor, rows: np.ndarray, member: Tensor
+) -> tuple[FittedPredictor, Tensor]:
+    """Spread the labels along a graph of neighbours in the features of psi, where training has drawn classes together.
+
+    Returns the model and its answers on the pool.
+    """
+    split, device = training.problem.split, training.fabric.device
+    x = psi(training.clean(split.labeled).to(device)).float()
+    y = torch.from_numpy(split.labels).to(device)
+    member = member & not_labeled(split, rows).to(device)
+    predictor = SPREAD.empty_predictor().to(device)
+    SPREAD.fit_predictor(predictor, x, y, pool[member], training.net.task.classes)
+    return predictor, spread_answers(predictor, pool, member)
 
 
 def weigh(sup: Tensor, ours: Tensor, x: Tensor, y: np.ndarray, classes: tuple[str, ...]) -> Evidence:

@@ -26,7 +26,7 @@ from selftrain.methods import make_method
 from selftrain.methods.fitted import FittedMethod
 from selftrain.methods.junk import Novelty
 from selftrain.nn.backbones import Backbone, Preprocessing, build_backbone, file_backbone
-from selftrain.nn.layers import Classifier, Committee, Encoder, OnFeatures, Tempered, UnitFeatures, mlp_head
+from selftrain.nn.layers import Blend, Classifier, Committee, Encoder, OnFeatures, Tempered, UnitFeatures, mlp_head
 from selftrain.nn.network import Network, Task
 from selftrain.nn.onnx_backbone import OnnxBackbone, is_file_backbone
 from selftrain.nn.tensor_file import Stored, check_finite, read_tensors, stored_tensors, write_tensors
@@ -40,6 +40,7 @@ LARGEST_NOVELTY = 1 << 28  # bytes
 BACKBONE = "encoder.backbone."  # prefix of a frozen backbone's weights
 OPTIONAL = (
     "neighbours",
+    "inner_neighbours",
     "reference",
     "integer_classes",
     "origin",
@@ -73,8 +74,10 @@ class ModelCard:
     """the method that rebuilds the predictor, if it is more than one network with one head"""
     neighbours: str = ""
     """the method that rebuilds the second model of a blend, if there is one"""
+    inner_neighbours: bool = False
+    """whether the blend also has a model of that method on the features of its own psi"""
     reference: bool = False
-    """whether a model that was trained on the labels alone is the third model of the blend"""
+    """whether a model that was trained on the labels alone is the last model of the blend"""
     integer_classes: bool = False
     """whether the labels were integers, which predictions in Python then are as well"""
     origin: dict[str, Any] | None = None
@@ -343,8 +346,13 @@ def _empty_predictor(card: ModelCard, backbone: nn.Module, shape: tuple[int, ...
         second = make_method(card.neighbours, "frozen")
         assert isinstance(second, FittedMethod)
         own = _empty_predictor(replace(card, neighbours=""), backbone, shape)
-        third = [make_classifier(card, copy.deepcopy(backbone))] if card.reference else []
-        return Committee(own, second.empty_predictor(), *third)
+        others: list[nn.Module] = [second.empty_predictor()]
+        if card.reference:
+            others.append(make_classifier(card, copy.deepcopy(backbone)))
+        if not card.inner_neighbours:
+            return Committee(own, *others)
+        assert isinstance(own, Classifier)
+        return Blend(own, second.empty_predictor(), *others)
     classifier = make_classifier(card, backbone)
     if not card.predictor:
         return classifier

@@ -17,6 +17,7 @@ from torch import Tensor, nn
 from selftrain.config.resolve import with_values
 from selftrain.config.settings import Settings
 from selftrain.console import Reporter
+from selftrain.data.split import Split
 from selftrain.data.views.stream import batches
 from selftrain.engine.loop import Loop
 from selftrain.engine.optim import make_optimizers
@@ -118,7 +119,7 @@ def survey(training: Training, reporter: Reporter) -> None:
     x, pool = training.clean(split.labeled), training.clean(split.unlabeled[rows])
     y = torch.from_numpy(split.labels)
     x, y, pool = (tensor.to(training.fabric.device) for tensor in (x, y, pool))
-    hidden = torch.from_numpy(~np.isin(split.unlabeled[rows], split.labeled)).to(pool.device)
+    hidden = not_labeled(split, rows).to(pool.device)
     with torch.no_grad(), reporter.progress("looking at the unlabeled images", 3, "steps") as bar:
         if settings.data.screen:
             _screen(training, pile, x, y, pool, rows)
@@ -130,16 +131,28 @@ def survey(training: Training, reporter: Reporter) -> None:
         bar.reach(2)
         with evaluating(pile):
             p = torch.cat([probabilities(pile.reference(part)) for part in torch.split(pool, BATCH)])
-            q = torch.zeros_like(p)
-            q[members] = pile.neighbours.get_buffer("answers")[len(x) :]  # the graph holds these images themselves
-            if not members.all():
-                q[~members] = probabilities(pile.neighbours(pool[~members]))
+            q = spread_answers(pile.neighbours, pool, members)
         shares, agreement = estimate_shares(p, q, weight, prior.labels)
         pile.agreement.fill_(agreement)
         if settings.data.prior == "auto":
             prior.pool.copy_(shares)
         bar.reach(3)
     _announce(training, pile, prior, reporter)
+
+
+def not_labeled(split: Split, rows: np.ndarray) -> Tensor:
+    """Tell which of these rows of the pool are not labeled images, which may be in the pool as well."""
+    return torch.from_numpy(~np.isin(split.unlabeled[rows], split.labeled))
+
+
+def spread_answers(predictor: FittedPredictor, pool: Tensor, members: Tensor) -> Tensor:
+    """Return the probabilities of features of which the members are, in their order, the last images of a graph."""
+    known = predictor.get_buffer("answers")
+    p = known.new_zeros(len(pool), known.shape[1])
+    p[members] = known[len(known) - int(members.sum()) :]
+    if not members.all():
+        p[~members] = probabilities(predictor(pool[~members]))
+    return p
 
 
 def _train_reference(training: Training, pile: Pile, reporter: Reporter) -> None:
