@@ -93,21 +93,25 @@ def judge(training: Training, trained: nn.Module) -> Verdict | None:
     small = float(pile.weight.sum()) < SMALL * len(split.labeled)
     reference = [pile.reference] if small else []
     rows = sampled(len(split.unlabeled))
-    inputs = training.inputs.clean_pool(split.unlabeled[rows], training.settings.train.eval_batch)
+    pool = training.clean(split.unlabeled[rows]).to(training.fabric.device)
     weight = pile.weight[torch.from_numpy(rows).to(pile.weight.device)]
+    members = not_labeled(split, rows).to(pool.device) & (weight > 0.5)
     answers: list[list[Tensor]] = []
     features: list[Tensor] = []  # of psi
     with torch.no_grad(), evaluating(pile), evaluating(trained), training.fabric.autocast():
-        for batch in inputs:
-            x = batch.to(training.fabric.device)
-            answers.append([probabilities(one(x)) for one in (pile.reference, pile.neighbours, trained)])
+        for x in torch.split(pool, training.settings.train.eval_batch):
             if isinstance(trained, Classifier):
-                features.append(trained.psi(x).float())
-        alone, near, own = (torch.cat(parts) for parts in zip(*answers, strict=True))
+                features.append(trained.psi(x))
+                logits = trained.h(features[-1])
+            else:
+                logits = trained(x)
+            answers.append([probabilities(z) for z in (pile.reference(x), logits)])
+        alone, own = (torch.cat(parts) for parts in zip(*answers, strict=True))
+        near = spread_answers(pile.neighbours, pool, members)
         votes = [own, near, *([alone] if small else [])]
         blend: nn.Module = Committee(trained, pile.neighbours, *reference)
         if isinstance(trained, Classifier):
-            inner, said = _inner_neighbours(training, trained.psi, torch.cat(features), rows, weight > 0.5)
+            inner, said = _inner_neighbours(training, trained.psi, torch.cat(features).float(), members)
             blend = Blend(trained, inner, pile.neighbours, *reference)
             votes.append(said)
     blended = torch.stack(votes).mean(dim=0)  # as a committee does
@@ -122,7 +126,7 @@ def judge(training: Training, trained: nn.Module) -> Verdict | None:
 
 
 def _inner_neighbours(
-    training: Training, psi: nn.Module, pool: Tensor, rows: np.ndarray, member: Tensor
+    training: Training, psi: nn.Module, pool: Tensor, members: Tensor
 ) -> tuple[FittedPredictor, Tensor]:
     """Spread the labels along a graph of neighbours in the features of psi, where training has drawn classes together.
 
@@ -131,10 +135,9 @@ def _inner_neighbours(
     split, device = training.problem.split, training.fabric.device
     x = psi(training.clean(split.labeled).to(device)).float()
     y = torch.from_numpy(split.labels).to(device)
-    member = member & not_labeled(split, rows).to(device)
     predictor = SPREAD.empty_predictor().to(device)
-    SPREAD.fit_predictor(predictor, x, y, pool[member], training.net.task.classes)
-    return predictor, spread_answers(predictor, pool, member)
+    SPREAD.fit_predictor(predictor, x, y, pool[members], training.net.task.classes)
+    return predictor, spread_answers(predictor, pool, members)
 
 
 def weigh(sup: Tensor, ours: Tensor, x: Tensor, y: np.ndarray, classes: tuple[str, ...]) -> Evidence:
