@@ -14,6 +14,8 @@ from torch.nn.functional import normalize
 
 CANDIDATES, CHUNK = 20_000, 1024
 """rows that are searched if there are more, and rows that are compared with all of them at once"""
+MANY, GROUP = 4096, 16
+"""columns from which the largest are searched in groups, and columns of a group"""
 
 
 class Nearest(NamedTuple):
@@ -48,6 +50,25 @@ def nearest_rows(values: Tensor, k: int, first: int = 0) -> Nearest:
         all_pairs = torch.mm(unit[rows], keys, out=buffer[: rows.stop - start])
         among = torch.nonzero(own[rows] >= 0)[:, 0]
         all_pairs[among, own[rows][among]] = -2
-        likeness[rows], places = all_pairs.topk(k, dim=1)
+        likeness[rows], places = largest(all_pairs, k)
         near[rows] = candidates[places]
     return Nearest(near, likeness)
+
+
+def largest(x: Tensor, k: int) -> tuple[Tensor, Tensor]:
+    """Return the k largest values of each row, largest first, and their columns, as ``topk`` does.
+
+    In wide rows, only the k groups of columns with the largest maxima are searched: no other group holds one of the k
+    largest values.
+    """
+    width = x.shape[1] // GROUP
+    if x.shape[1] < MANY or k > width:
+        values, places = x.topk(k, dim=1)
+        return values, places
+    grouped = width * GROUP
+    best = x[:, :grouped].view(len(x), GROUP, width).amax(dim=1).topk(k, dim=1, sorted=False).indices
+    columns = (best[:, None] + torch.arange(0, grouped, width, device=x.device)[:, None]).flatten(1)
+    rest = torch.arange(grouped, x.shape[1], device=x.device).expand(len(x), -1)
+    columns = torch.cat([columns, rest], dim=1)
+    values, places = x.gather(1, columns).topk(k, dim=1)
+    return values, columns.gather(1, places)
