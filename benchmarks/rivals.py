@@ -2,7 +2,7 @@
 
     python -m benchmarks.rivals [--root DATA] [--out rivals.jsonl] [--only NAME] [--estimator NAME]
     python -m benchmarks.rivals --markdown --out rivals.jsonl     # the tables of a finished or stopped comparison
-    python -m benchmarks.rivals --held-out --out steps.jsonl      # the length of a fit, on held-out training rows
+    python -m benchmarks.rivals --held-out --out steps.jsonl      # settings of DSTClassifier, on held-out training rows
 
 Knows nothing of how the estimators work. Every estimator gets the same rows: some labels per class, drawn at random,
 and all other training rows unlabeled. Estimators without a use for unlabeled rows are fitted to the labeled ones. With
@@ -155,10 +155,10 @@ def fit_predict(name: str, data: Arrays, y: np.ndarray, seed: int) -> np.ndarray
 
     known = y >= 0
     estimator: Any
-    if name in LENGTHS:
+    if name in VARIANTS:
         from selftrain import DSTClassifier
 
-        estimator = DSTClassifier(random_state=seed, settings=LENGTHS[name])
+        estimator = DSTClassifier(random_state=seed, settings=VARIANTS[name])
     elif name == "LabelSpreading":
         estimator = LabelSpreading(kernel="knn", n_neighbors=10, max_iter=100)
     elif name == "SelfTrainingClassifier":
@@ -179,7 +179,16 @@ LENGTHS: dict[str, dict[str, Any]] = {
     "DSTClassifier, 300 steps, lr 0.02": {"optim.lr": 0.02},
     "DSTClassifier, 300 steps, lr 0.05": {"optim.lr": 0.05},
 }
-"""the default, and others that it was chosen from"""
+"""the default, and other lengths that it was chosen from"""
+VIEWS: dict[str, dict[str, Any]] = {
+    "DSTClassifier, strong views as they are": {"data.feature_noise": 0.0, "data.feature_dropout": 0.0},
+    "DSTClassifier, noise only": {"data.feature_dropout": 0.0},
+    "DSTClassifier, noise 0.5": {"data.feature_noise": 0.5},
+    "DSTClassifier, dropout 0.5": {"data.feature_dropout": 0.5},
+    "DSTClassifier, mixed with neighbours": {"data.feature_mixup": 0.5},
+}
+"""other strong views in feature space"""
+VARIANTS = {**LENGTHS, **VIEWS}
 RIVALS = ("LogisticRegression", "SelfTrainingClassifier", "LabelSpreading", "HistGradientBoosting", "DSTClassifier")
 
 
@@ -227,7 +236,7 @@ def compare(job: tuple[str, Path, str, list[tuple[int, int]]]) -> list[dict[str,
 
 
 def import_estimator(name: str) -> None:
-    if name in LENGTHS:
+    if name in VARIANTS:
         import selftrain.estimator
         import selftrain.runs.in_memory  # noqa: F401
     else:
@@ -293,7 +302,7 @@ def jobs(options: argparse.Namespace, folder: Path) -> Iterator[tuple[str, Path,
     loaders = datasets(options.root)
     for dataset in options.only or loaders:
         file = folder / f"{dataset}.npz"
-        for rival in options.estimator or (LENGTHS if options.held_out else RIVALS):
+        for rival in options.estimator or (VARIANTS if options.held_out else RIVALS):
             cells = [(n, draw) for n in options.labels for draw in range(options.draws)]
             cells = [cell for cell in cells if (dataset, rival, *cell) not in done]
             if cells and not file.exists():
@@ -309,11 +318,11 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("rivals.jsonl"), help="file of results, which is resumed")
     parser.add_argument("--only", action="append", help="a dataset; may be given several times")
     parser.add_argument(
-        "--estimator", action="append", choices=(*RIVALS, *LENGTHS), help="one of them; may be given several times"
+        "--estimator", action="append", choices=tuple(dict.fromkeys((*RIVALS, *VARIANTS))), help="one of them; may be given several times"
     )
     parser.add_argument("--labels", type=int, nargs="+", default=[1, 4, 25], help="labels per class")
     parser.add_argument("--draws", type=int, default=3, help="random draws of the labels")
-    parser.add_argument("--held-out", action="store_true", help="compare lengths of a fit on held-out training rows")
+    parser.add_argument("--held-out", action="store_true", help="compare settings of DSTClassifier on held-out training rows")
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--markdown", action="store_true", help="print the tables of the file, without measuring")
     options = parser.parse_args()
