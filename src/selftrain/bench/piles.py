@@ -65,7 +65,9 @@ CHOICES: Mapping[str, Mapping[str, Any]] = {
     "reversal 0.1": {"method.reversal": 0.1},
     "no weights": {"method.weighted": False},
     "no logit adjustment": {"method.base.adjust": 0.0},
+    "w_strong 0": {"method.base.w_strong": 0.0},
     "one crop": {"data.clean_zoom": 0.0},
+    "crop_scale 0.2": {"data.crop_scale": 0.2},
     "128 px": {"data.size": 128},
 }
 TUNED_ROWS = (
