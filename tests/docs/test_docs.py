@@ -47,7 +47,7 @@ def run(code: list[str], names: dict[str, Any] | None = None) -> dict[str, Any]:
 
 
 def test_the_loop_in_own_loop_md_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    code = blocks(ROOT / "docs" / "own-loop.md", "python")
+    code = blocks(ROOT / "docs" / "how-to" / "own-loop.md", "python")
     names = run(code[:1])
     assert int(names["net"].step) == names["steps"]
     assert names["losses"].total.isfinite()
@@ -64,7 +64,11 @@ def test_the_readmes_loop_runs() -> None:
 @pytest.mark.long
 def test_the_code_in_arrays_md_runs() -> None:
     needs_files = ("paths", "X_held_out")
-    code = [text for text in blocks(ROOT / "docs" / "arrays.md", "python") if not any(n in text for n in needs_files)]
+    code = [
+        text
+        for text in blocks(ROOT / "docs" / "how-to" / "arrays.md", "python")
+        if not any(n in text for n in needs_files)
+    ]
     assert len(code) == 4
     names = run(code)
     assert names["clf"].score(names["X"], names["truth"]) > 0.8
@@ -101,13 +105,13 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 def test_every_setting_is_explained() -> None:
-    found = rows(ROOT / "docs" / "settings.md")
+    found = rows(ROOT / "docs" / "reference" / "settings.md")
     for name in known_settings():
         assert found.get(name) == setting_row(name), f"{name}: run python docs/update_settings.py"
 
 
 def test_every_option_of_dst_is_explained() -> None:
-    found = rows(ROOT / "docs" / "dst.md")
+    found = rows(ROOT / "docs" / "concepts" / "dst.md")
     for name in field_types(DST):
         assert name in found, name
     for preset, column in (("paper", 1), ("released", 2)):
