@@ -1,4 +1,4 @@
-"""What the site adds to the pages of docs/: a page of all commands, and the Markdown files beside README.md.
+"""What the site adds to the pages of docs/: a page of all commands, and the Markdown files beside docs/.
 
 MkDocs calls the functions that are named ``on_...``. Links between the pages stay as they are on GitHub: those that lead
 out of docs/ are turned here, and a link that is called by a file name gets the title of its page.
@@ -20,14 +20,15 @@ from selftrain.cli.app import GROUPS, app
 from selftrain.cli.examples import EXAMPLES
 
 ROOT = Path(__file__).parents[1]
-BESIDE = {  # files beside README.md, and their pages
+BESIDE = {  # files beside docs/, and their pages
+    "README.md": "index.md",
     "CONTRIBUTING.md": "development/contributing.md",
     "SECURITY.md": "development/security.md",
     "CODE_OF_CONDUCT.md": "development/conduct.md",
     "CHANGELOG.md": "development/changelog.md",
 }
 FORMULA = re.compile(r'<(div|span) class="arithmatex">\\(\(|\[)(.*?)\\[)\]]</\1>', re.DOTALL)
-LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)#:\s]+)(#[^)\s]*)?\)")
+LINK = re.compile(r"\[([^\]]+)\]\(([^)#:\s]+)(#[^)\s]*)?\)")
 
 
 def on_files(files: Files, config: Any) -> Files:

@@ -56,9 +56,13 @@ def test_the_loop_in_own_loop_md_runs(capsys: pytest.CaptureFixture[str]) -> Non
         assert run([block], names)["losses"].total.isfinite()
 
 
-def test_the_readmes_loop_runs() -> None:
-    (code,) = [block for block in blocks(ROOT / "README.md", "python") if "objective(" in block]
-    assert run([code])["losses"].total.isfinite()
+@pytest.mark.long
+def test_the_code_in_start_embeddings_md_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    run(blocks(ROOT / "docs" / "start" / "embeddings.md", "python"))
+    printed = capsys.readouterr().out.split()
+    assert float(printed[0]) > 0.8
+    assert float(printed[-2]) > 0.5  # held-out labels
+    assert "blend" in printed or "labels_only" in printed
 
 
 @pytest.mark.long
@@ -122,15 +126,19 @@ def test_every_option_of_dst_is_explained() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_code_uses_public_names_only(page: Path) -> None:
     for block in blocks(page, "python"):
-        for node in ast.walk(ast.parse(block)):
-            names = {alias.name for alias in node.names} if isinstance(node, (ast.Import, ast.ImportFrom)) else set()
-            if isinstance(node, ast.Import):
-                assert {name for name in names if name.startswith("selftrain")} <= set(selftrain.PUBLIC_MODULES)
-            elif isinstance(node, ast.ImportFrom) and str(node.module).startswith("selftrain"):
-                assert node.module in selftrain.PUBLIC_MODULES
-                assert all(hasattr(import_module(node.module), name) for name in names), names
-            elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "selftrain":
-                assert node.attr in selftrain.__all__
+        check_public_names(block)
+
+
+def check_public_names(code: str) -> None:
+    for node in ast.walk(ast.parse(code)):
+        names = {alias.name for alias in node.names} if isinstance(node, (ast.Import, ast.ImportFrom)) else set()
+        if isinstance(node, ast.Import):
+            assert {name for name in names if name.startswith("selftrain")} <= set(selftrain.PUBLIC_MODULES)
+        elif isinstance(node, ast.ImportFrom) and str(node.module).startswith("selftrain"):
+            assert node.module in selftrain.PUBLIC_MODULES
+            assert all(hasattr(import_module(str(node.module)), name) for name in names), names
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "selftrain":
+            assert node.attr in selftrain.__all__
 
 
 def test_the_public_names_are_there() -> None:
