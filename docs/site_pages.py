@@ -42,6 +42,10 @@ def on_files(files: Files, config: Any) -> Files:
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
     """Return a page with links that lead to pages of the site."""
     here = page.file.src_uri
+    if here == "index.md":
+        page.meta["hide"] = ["navigation"]
+    if here.startswith(("research/", "development/")):
+        page.meta["search"] = {"boost": 0.3}  # found last
     source = {page: name for name, page in BESIDE.items()}.get(here)
     folder = posixpath.dirname(f"docs/{here}") if source is None else ""
 
@@ -60,9 +64,13 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
 
 def on_page_content(content: str, **_: Any) -> str:
     """Return a page whose formulas are MathML, which browsers draw without a script."""
-    return FORMULA.sub(
-        lambda match: convert(html.unescape(match[3]), "block" if match[1] == "div" else "inline"), content
-    )
+    return FORMULA.sub(drawn, content)
+
+
+def drawn(formula: re.Match[str]) -> str:
+    if formula[1] == "span":
+        return convert(html.unescape(formula[3]))
+    return f'<div class="formula">{convert(html.unescape(formula[3]), "block")}</div>'
 
 
 def title_of(file: File) -> str:
