@@ -1,7 +1,7 @@
 """What the site adds to the pages of docs/: a page of all commands, and the Markdown files beside docs/.
 
-MkDocs calls the functions that are named ``on_...``. Links between the pages stay as they are on GitHub: those that lead
-out of docs/ are turned here, and a link that is called by a file name gets the title of its page.
+MkDocs calls the functions that are named ``on_...``. Links between the pages stay as they are on GitHub: those that
+lead out of docs/ are turned here, and a link that is called by a file name gets the title of its page.
 """
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ def command_section(name: str, command: Any) -> str:
     options = [option for option in command.params if option.param_type_name == "option" and not option.hidden]
     words = {argument.name: argument.metavar or argument.name.upper() for argument in arguments}
     usage = [words[argument.name] if argument.required else f"[{words[argument.name]}]" for argument in arguments]
-    text = f"\n### {name}\n\n{marked_up(command.help)}\n\n```text\n{' '.join(['selftrain', name, *usage])} [OPTIONS]\n```\n"
+    line = " ".join(["selftrain", name, *usage, "[OPTIONS]"])
+    text = f"\n### {name}\n\n{marked_up(command.help)}\n\n```text\n{line}\n```\n"
     text += "\n| argument or option | meaning |\n|---|---|\n"
     for parameter in (*arguments, *options):
         spelled = words.get(parameter.name) or "`, `".join(parameter.opts)

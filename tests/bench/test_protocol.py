@@ -1,4 +1,4 @@
-"""The paper's hyper-parameters, line by line, as docs/results/protocol.md lists them; and what a dry run says of their cost."""
+"""The paper's hyper-parameters, as docs/results/protocol.md lists them; and what a dry run says of their cost."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Problems that are planted in real images and found again; prints the numbers of docs/how-to/check.md and docs/concepts/trust.md.
+"""Problems that are planted in real images and found again: numbers of docs/how-to/check.md, docs/concepts/trust.md.
 
 Run it with the numbers shown: ``SELFTRAIN_DATA=FOLDER pytest tests/check/test_planted.py -s``.
 """

@@ -1,4 +1,4 @@
-"""The pages of docs/concepts/methods: they describe every method as the code has it, with the diagrams that the code draws."""
+"""The pages of docs/concepts/methods: every method as the code has it, with the diagrams that the code draws."""
 
 from __future__ import annotations
 

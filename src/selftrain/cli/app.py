@@ -85,8 +85,8 @@ for title, group in GROUPS.items():
 
 
 MISMATCH = (
-    "torch and torchvision do not fit together: one is probably built for CPUs and the other for GPUs. Install both again, "
-    "in one command and from the same index."
+    "torch and torchvision do not fit together: one is probably built for CPUs and the other for GPUs. "
+    "Install both again, in one command and from the same index."
 )
 
 
