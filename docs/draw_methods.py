@@ -1,4 +1,4 @@
-"""Draw the diagrams of docs/methods/: python docs/draw_methods.py
+"""Draw the diagrams of docs/concepts/methods/: python docs/draw_methods.py
 
 Knows nothing of the library: the few formulas that are drawn are typed again here.
 """
@@ -16,7 +16,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle, FancyArrowPatch, FancyBboxPatch, Rectangle
 
-FOLDER = Path(__file__).with_name("methods") / "pictures"
+FOLDER = Path(__file__).parent / "concepts" / "methods" / "pictures"
 WIDTH = 432  # points; phones show the diagrams at about 0.6 of their size
 INK, GREY, PALE = "#1f2328", "#6e7781", "#f3f4f6"
 TRUE, PSEUDO, WORST = (

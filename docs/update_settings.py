@@ -1,4 +1,4 @@
-"""Write the tables of settings.md from the settings themselves: python docs/update_settings.py"""
+"""Write the tables of reference/settings.md from the settings themselves: python docs/update_settings.py"""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TITLES = {"": "The run", "data": "Data", "network": "Network", "optim": "Optimis
 
 
 def main() -> None:
-    page = Path(__file__).with_name("settings.md")
+    page = Path(__file__).parent / "reference" / "settings.md"
     text = page.read_text(encoding="utf-8").split("## The run")[0]
     for section, title in TITLES.items():
         text += f"## {title}\n\n| `--set` | {' | '.join(REGIMES)} | meaning | value |\n|{'---|' * (len(REGIMES) + 3)}\n"

@@ -1,4 +1,4 @@
-"""The paper's hyper-parameters, line by line, as docs/protocol.md lists them; and what a dry run says of their cost."""
+"""The paper's hyper-parameters, as docs/results/protocol.md lists them; and what a dry run says of their cost."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from selftrain.methods import METHODS
 from selftrain.methods.spelling import usual_values
 from selftrain.runs.resolve import resolve
 
-PAGE = Path(__file__).parents[2] / "docs" / "protocol.md"
+PAGE = Path(__file__).parents[2] / "docs" / "results" / "protocol.md"
 SCRATCH = ("paper/table1",)
 FINETUNED = tuple(name for name in PAPER if name not in SCRATCH)
 

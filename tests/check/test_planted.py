@@ -1,4 +1,4 @@
-"""Problems that are planted in real images and found again; prints the numbers of docs/check.md and docs/trust.md.
+"""Problems that are planted in real images and found again: numbers of docs/how-to/check.md, docs/concepts/trust.md.
 
 Run it with the numbers shown: ``SELFTRAIN_DATA=FOLDER pytest tests/check/test_planted.py -s``.
 """
@@ -78,7 +78,7 @@ def test_10_planted_wrong_labels_of_84_are_found(ucmerced: Path, tmp_path: Path)
     by_class = {place.name: images_of(place) for place in sorted(folder.iterdir())}
     classes = list(by_class)
     reached, found, false = 0, [], []
-    draws = range(300, 310)  # draws that set no constant; docs/check.md has 200 to 219
+    draws = range(300, 310)  # draws that set no constant; docs/how-to/check.md has 200 to 219
     for seed in draws:
         rng = np.random.default_rng(seed)
         rows = [

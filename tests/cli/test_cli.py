@@ -560,6 +560,17 @@ def test_too_little_memory_is_one_line_and_exit_code_1(
     assert "--set train.batch=N" in said
 
 
+def test_torch_and_torchvision_that_do_not_fit_are_one_line_and_exit_code_2(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def fail(*args: object, **options: object) -> None:
+        raise RuntimeError("operator torchvision::nms does not exist")
+
+    monkeypatch.setattr("selftrain.runs.trainer.train", fail)
+    assert run(monkeypatch, "train", "digits") == 2
+    assert "from the same index" in " ".join(capsys.readouterr().err.split())
+
+
 def test_overwrite_replaces_a_run_and_nothing_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -596,7 +596,7 @@ def test_the_list(tmp_path: Path) -> None:
 
 
 def test_the_documentation_has_the_same_table() -> None:
-    page = (Path(__file__).parents[2] / "docs/data.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs/reference/datasets.md").read_text(encoding="utf-8")
     for name, spec in DATASETS.items():
         if name == "digits":
             continue

@@ -47,7 +47,7 @@ def run(code: list[str], names: dict[str, Any] | None = None) -> dict[str, Any]:
 
 
 def test_the_loop_in_own_loop_md_runs(capsys: pytest.CaptureFixture[str]) -> None:
-    code = blocks(ROOT / "docs" / "own-loop.md", "python")
+    code = blocks(ROOT / "docs" / "how-to" / "own-loop.md", "python")
     names = run(code[:1])
     assert int(names["net"].step) == names["steps"]
     assert names["losses"].total.isfinite()
@@ -56,15 +56,23 @@ def test_the_loop_in_own_loop_md_runs(capsys: pytest.CaptureFixture[str]) -> Non
         assert run([block], names)["losses"].total.isfinite()
 
 
-def test_the_readmes_loop_runs() -> None:
-    (code,) = [block for block in blocks(ROOT / "README.md", "python") if "objective(" in block]
-    assert run([code])["losses"].total.isfinite()
+@pytest.mark.long
+def test_the_code_in_start_embeddings_md_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    run(blocks(ROOT / "docs" / "start" / "embeddings.md", "python"))
+    printed = capsys.readouterr().out.split()
+    assert float(printed[0]) > 0.8
+    assert float(printed[-2]) > 0.5  # held-out labels
+    assert "blend" in printed or "labels_only" in printed
 
 
 @pytest.mark.long
 def test_the_code_in_arrays_md_runs() -> None:
     needs_files = ("paths", "X_held_out")
-    code = [text for text in blocks(ROOT / "docs" / "arrays.md", "python") if not any(n in text for n in needs_files)]
+    code = [
+        text
+        for text in blocks(ROOT / "docs" / "how-to" / "arrays.md", "python")
+        if not any(n in text for n in needs_files)
+    ]
     assert len(code) == 4
     names = run(code)
     assert names["clf"].score(names["X"], names["truth"]) > 0.8
@@ -101,13 +109,13 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 
 def test_every_setting_is_explained() -> None:
-    found = rows(ROOT / "docs" / "settings.md")
+    found = rows(ROOT / "docs" / "reference" / "settings.md")
     for name in known_settings():
         assert found.get(name) == setting_row(name), f"{name}: run python docs/update_settings.py"
 
 
 def test_every_option_of_dst_is_explained() -> None:
-    found = rows(ROOT / "docs" / "dst.md")
+    found = rows(ROOT / "docs" / "concepts" / "dst.md")
     for name in field_types(DST):
         assert name in found, name
     for preset, column in (("paper", 1), ("released", 2)):
@@ -118,15 +126,19 @@ def test_every_option_of_dst_is_explained() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_code_uses_public_names_only(page: Path) -> None:
     for block in blocks(page, "python"):
-        for node in ast.walk(ast.parse(block)):
-            names = {alias.name for alias in node.names} if isinstance(node, (ast.Import, ast.ImportFrom)) else set()
-            if isinstance(node, ast.Import):
-                assert {name for name in names if name.startswith("selftrain")} <= set(selftrain.PUBLIC_MODULES)
-            elif isinstance(node, ast.ImportFrom) and str(node.module).startswith("selftrain"):
-                assert node.module in selftrain.PUBLIC_MODULES
-                assert all(hasattr(import_module(node.module), name) for name in names), names
-            elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "selftrain":
-                assert node.attr in selftrain.__all__
+        check_public_names(block)
+
+
+def check_public_names(code: str) -> None:
+    for node in ast.walk(ast.parse(code)):
+        names = {alias.name for alias in node.names} if isinstance(node, (ast.Import, ast.ImportFrom)) else set()
+        if isinstance(node, ast.Import):
+            assert {name for name in names if name.startswith("selftrain")} <= set(selftrain.PUBLIC_MODULES)
+        elif isinstance(node, ast.ImportFrom) and str(node.module).startswith("selftrain"):
+            assert node.module in selftrain.PUBLIC_MODULES
+            assert all(hasattr(import_module(str(node.module)), name) for name in names), names
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == "selftrain":
+            assert node.attr in selftrain.__all__
 
 
 def test_the_public_names_are_there() -> None:

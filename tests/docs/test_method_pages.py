@@ -1,4 +1,4 @@
-"""The pages of docs/methods: they describe every method as the code has it, with the diagrams that the code draws."""
+"""The pages of docs/concepts/methods: every method as the code has it, with the diagrams that the code draws."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from selftrain.errors import UserError
 from selftrain.methods import METHODS, Wrapper, make_method, method_info
 from tests.docs.test_docs import ROOT, blocks, rows
 
-FOLDER = ROOT / "docs" / "methods"
+FOLDER = ROOT / "docs" / "concepts" / "methods"
 PAGES = sorted(FOLDER.glob("*.md"))
 AGAIN = "run python docs/draw_methods.py"
 

@@ -319,3 +319,11 @@ def test_importing_it_does_not_import_torch() -> None:
     )
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path)}
     assert subprocess.run([sys.executable, "-c", code], env=env).returncode == 0
+
+
+def test_a_method_in_a_file_that_the_user_names(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text("from selftrain.methods import FixMatch\n\nclass Mine(FixMatch):\n    name = 'mine'\n")
+    X, y, _ = pile()
+    clf = quick(method=f"dst({file}:Mine)").fit(X, y)
+    assert set(clf.predict(X)) <= set(y[y >= 0])

@@ -1,6 +1,6 @@
 """FreeMatch, SoftMatch, AdaMatch, CoMatch and SimMatch against references retyped sample by sample, and their traps.
 
-The formulas are those of the public code that docs/methods/thresholds.md names file by file.
+The formulas are those of the public code that docs/concepts/methods/thresholds.md names file by file.
 """
 
 from __future__ import annotations

@@ -159,7 +159,7 @@ def test_hyperplanes_needs_no_runs_and_other_figures_do(tmp_path: Path) -> None:
         draw_figures(["algorithm"], [])
 
 
-PAGE = Path(__file__).parents[2] / "docs" / "figures.md"
+PAGE = Path(__file__).parents[2] / "docs" / "results" / "figures.md"
 
 
 @pytest.mark.parametrize("name", FIGURES)
@@ -176,8 +176,8 @@ def test_every_figure_is_in_the_documentation(name: str) -> None:
 
 
 def test_the_image_of_a_report_has_a_text_alternative_and_a_command() -> None:
-    text = (PAGE.parent / "report.md").read_text(encoding="utf-8")
-    alt, _, after = text.partition("![")[2].partition("](figures/report.png)")
+    text = (PAGE.parents[1] / "how-to" / "report.md").read_text(encoding="utf-8")
+    alt, _, after = text.partition("![")[2].partition("](../results/figures/report.png)")
     assert len(alt) > 40
     assert re.search(r"`selftrain train [^`]+`, \d{4}-\d\d-\d\d, revision [0-9a-f]{7}", after)
 

@@ -82,14 +82,14 @@ def test_measures_have_one_list() -> None:
 
 
 def test_the_page_about_run_folders_has_every_column() -> None:
-    page = (ROOT / "docs" / "run-folder.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reference" / "run-folder.md").read_text(encoding="utf-8")
     named = set(re.findall(r"`([a-z_0-9]+)`", page))
     assert set(get_type_hints(Results)) | set(get_type_hints(MetricsRow)) <= named
 
 
 @pytest.mark.parametrize("record", [PoolPrior, JunkScreening, GuardRecord])
 def test_the_page_about_run_folders_explains_the_pool_and_the_guard(record: type) -> None:
-    page = (ROOT / "docs" / "run-folder.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reference" / "run-folder.md").read_text(encoding="utf-8")
     page = page.partition("### prior, screening and guard")[2].partition("\n## ")[0]
     explained = {name for line in page.splitlines() for name in re.findall(r"`([a-z_0-9]+)`", line.split(" | ")[0])}
     assert set(get_type_hints(record)) <= explained

@@ -258,7 +258,9 @@ def test_a_bench_of_piles_on_other_folders(tmp_path: Path) -> None:
 
 
 def test_the_bench_in_the_documentation_is_a_bench(tmp_path: Path) -> None:
-    (text,) = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs" / "piles.md").read_text(encoding="utf-8"), re.DOTALL)
+    (text,) = re.findall(
+        r"```yaml\n(.*?)```", (ROOT / "docs" / "concepts" / "piles.md").read_text(encoding="utf-8"), re.DOTALL
+    )
     (tmp_path / "mine.yaml").write_text(text, encoding="utf-8")
     for cell in cells_of(read_bench(tmp_path / "mine.yaml"), 1):
         assert cell.folder(tmp_path).parent.name == "photos"

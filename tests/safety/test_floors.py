@@ -11,7 +11,7 @@ FIXED = {
     "torch": (2, 11), "pillow": (12, 3), "filelock": (3, 20, 3), "jinja2": (3, 1, 6), "onnx": (1, 21),
     "starlette": (1, 5, 1),
 }  # fmt: skip
-"""the first releases without the advisories that docs/safety.md lists"""
+"""the first releases without the advisories that docs/development/safety.md lists"""
 
 
 def floors() -> dict[str, str]:

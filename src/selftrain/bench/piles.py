@@ -1,6 +1,6 @@
 """Benches on unlabeled piles that are not the labeled set without labels: long-tailed, with junk, unlike the labels.
 
-Knows nothing of results, nor of how a pile is drawn: a pile is a group of settings (docs/piles.md).
+Knows nothing of results, nor of how a pile is drawn: a pile is a group of settings (docs/concepts/piles.md).
 """
 
 from __future__ import annotations

@@ -84,6 +84,12 @@ for title, group in GROUPS.items():
         app.command(name, rich_help_panel=title, epilog=epilog(name))(command)
 
 
+MISMATCH = (
+    "torch and torchvision do not fit together: one is probably built for CPUs and the other for GPUs. "
+    "Install both again, in one command and from the same index."
+)
+
+
 def main() -> None:
     """Run the command line and exit.
 
@@ -105,6 +111,9 @@ def main() -> None:
         _print_error(translator_of(_command(sys.argv[1:]))(str(error)))
         sys.exit(2)
     except (MemoryError, RuntimeError) as error:
+        if "operator torchvision::" in str(error):
+            _print_error(MISMATCH)
+            sys.exit(2)
         if not _lacks_memory(error):
             raise
         _print_error(_no_memory(error, sys.argv[1:]))

@@ -217,7 +217,7 @@ class DSTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
         from selftrain.data.corpus import Corpus
         from selftrain.data.features.rows import FeatureRows
         from selftrain.data.source import ARRAYS
-        from selftrain.methods import Method
+        from selftrain.methods import Method, name_files
         from selftrain.runs.arguments import joined
         from selftrain.runs.in_memory import fit_in_memory
 
@@ -229,7 +229,7 @@ class DSTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
             "regime": "frozen",
             "seed": seed_of(self.random_state),
             "train.steps": self.steps,
-            "method": self.method if isinstance(self.method, str) else None,
+            "method": name_files(self.method) if isinstance(self.method, str) else None,
         }
         given = joined({name: value for name, value in named.items() if value is not None}, self.settings)
         corpus = Corpus(ARRAYS, tuple(names), FeatureRows(rows, checked=True), positions, positions)

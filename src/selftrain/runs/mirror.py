@@ -18,7 +18,7 @@ Matrix = NDArray[np.float32]
 
 MOST_IMAGES = 500  # labeled images that are compared with their mirror images
 FEWEST_IMAGES = 20  # below, t has heavy tails, and only swapped classes count
-OFF, DOUBT = -2.5, -1.5  # t of the change of the margin; docs/data.md has the rates of false alarms
+OFF, DOUBT = -2.5, -1.5  # t of the change of the margin; docs/how-to/data.md has the rates of false alarms
 
 SIDES = (
     ("left", "right"),

@@ -46,7 +46,7 @@ def disagreement(outputs: Arrays) -> np.ndarray:
 def _to_label(outputs: Arrays, labeled: Collection[str]) -> Rows:
     """Return the least confident predictions, those on which the pseudo head disagrees with h first.
 
-    In the runs of docs/report.md, 68% of the predictions on which these heads differ are mistakes, and 22% of all
+    In docs/how-to/report.md, 68% of the predictions on which these heads differ are mistakes, and 22% of all
     others. The worst-case head, which is trained to differ, says less about a single image (44% and 21%).
     """
     if not {"pool_predicted", "pool_confidence"} <= set(outputs):

@@ -23,7 +23,7 @@ from selftrain.runs.layout import Arrays
 from selftrain.runs.network_inputs import FrozenInputs, Inputs
 
 NEAR_DUPLICATE = 0.97
-"""cosine of the projected features above which two images count as nearly the same; docs/trust.md says why"""
+"""cosine of the projected features above which two images count as nearly the same; docs/concepts/trust.md says why"""
 WIDTH = 256
 """of the projection: near a cosine of 0.97 its error is about 0.004"""
 CHUNK = 1024
