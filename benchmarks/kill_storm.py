@@ -168,6 +168,8 @@ def label_storm(storm: Storm, kills: int) -> None:
         found = {row["path"]: row["label"] for row in csv.DictReader(lines)}
         allowed = (confirmed, {**confirmed, sent[0]: sent[1]})  # the last may be written, but not confirmed
         wrong = "" if found in allowed else f"{len(found)} answers in the file, {len(confirmed)} were confirmed"
+        parts = len(list(storm.folder.glob(".labels.csv.*")))
+        wrong = wrong or ("" if parts < 2 else f"{parts} parts of files of killed sessions")
         storm.note("label", wrong)
         confirmed = found
 

@@ -45,7 +45,8 @@ class OnnxNetwork:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 3  # errors only
-        self.session: Any = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+        providers = ["CPUExecutionProvider"]
+        self.session: Any = onnxruntime.InferenceSession(str(file), options, providers=providers, enable_fallback=0)
         self.input = self.session.get_inputs()[0].name
 
     def __call__(self, x: Tensor) -> Tensor:
