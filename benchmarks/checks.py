@@ -22,7 +22,7 @@ from benchmarks.ratios import CLOCK, Row, take_turns
 from benchmarks.store import photos
 
 BAR = 1.02
-PHOTOS, STEPS = 1000, 1000
+PHOTOS, STEPS = 300, 300
 CHECKS: dict[str, Any] = {
     "selftrain.engine.finite.FiniteWatch.note": None,
     "selftrain.engine.loop.state_not_finite": "",
@@ -72,14 +72,14 @@ def warm_run() -> Row:
                 overwrite=True, quiet=True, settings={"train.threads": 1, "data.workers": 0},
             )  # fmt: skip
 
-        times = take_turns({"ours": run, "without": unchecked(run)}, CLOCK.rounds(8, 3), warm_up=2)
+        times = take_turns({"ours": run, "without": unchecked(run)}, CLOCK.rounds(12, 5))
     return times.cost(f"a warm run of {STEPS:,} steps on frozen features, against one without checks",
                       "ours", "without", BAR)  # fmt: skip
 
 
 def scratch_step() -> Row:
     step = image_problem("dst(fixmatch)").step
-    times = take_turns({"ours": step, "without": unchecked(step)}, CLOCK.rounds(40, 10), warm_up=3)
+    times = take_turns({"ours": step, "without": unchecked(step)}, CLOCK.rounds(40, 16), warm_up=2)
     return times.cost("a step from scratch, against one without checks", "ours", "without", BAR)
 
 
