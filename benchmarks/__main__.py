@@ -20,10 +20,10 @@ from selftrain.engine.allocator import keep_freed_memory
 
 # Fast ones first. A group is a module of this folder with a function rows().
 GROUPS = (
-    "start", "parts", "augment", "frozen", "observers", "extraction", "features", "store", "arrays", "guard", "inputs",
-    "engine", "memory", "ranks",
+    "start", "parts", "augment", "frozen", "observers", "extraction", "features", "store", "arrays", "guard", "checks",
+    "inputs", "engine", "memory", "ranks",
 )  # fmt: skip
-SLOW = ("memory", "ranks", "features", "store", "arrays", "guard")  # not with --quick
+SLOW = ("memory", "ranks", "features", "store", "arrays", "guard", "checks")  # not with --quick
 
 
 def main() -> None:

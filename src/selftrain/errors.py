@@ -7,7 +7,14 @@ settings are in backticks (```out```, ```optim.lr=0.01```), which the command li
 from __future__ import annotations
 
 import difflib
+import errno
+import re
 from collections.abc import Iterable
+
+_OF_THE_MACHINE = (
+    errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ENOSPC, errno.EDQUOT, errno.ESTALE, errno.ETIMEDOUT
+)  # fmt: skip
+_NO_MEMORY = re.compile("allocate memory|out of memory|failed to allocate|alloc failed|bad.alloc", re.IGNORECASE)
 
 
 class UserError(Exception):
@@ -20,6 +27,19 @@ class UserValueError(UserError, ValueError):
 
 class DivergedError(UserError):
     """The loss of a run is not finite. Other settings may help, so a search continues with them."""
+
+
+def lacks_memory(error: BaseException) -> bool:
+    """Return whether an error says that memory ran out; torch and onnxruntime have no type of their own for that."""
+    return isinstance(error, MemoryError) or (isinstance(error, Exception) and bool(_NO_MEMORY.search(str(error))))
+
+
+def is_of_the_machine(error: BaseException) -> bool:
+    """Return whether an error is about memory, the disk or open files at this moment.
+
+    It then says nothing about the file or network at hand, and must never decide what is computed, or how.
+    """
+    return lacks_memory(error) or (isinstance(error, OSError) and error.errno in _OF_THE_MACHINE)
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -122,11 +122,12 @@ def is_part(name: str) -> bool:
     return name.startswith(".") and name.endswith(PART)
 
 
-def sweep_parts(folder: Path) -> None:
-    """Delete what killed processes were writing in a folder. Nobody else may be writing to it."""
+def sweep_parts(folder: Path, of: str = "") -> None:
+    """Delete what killed processes were writing in a folder, or of one file there. Nobody else may be writing it."""
     with suppress(OSError):
         for entry in list(os.scandir(folder)):
-            if is_part(entry.name) and entry.is_file(follow_symlinks=False):
+            ours = is_part(entry.name) and entry.name.startswith(f".{of}.") if of else is_part(entry.name)
+            if ours and entry.is_file(follow_symlinks=False):
                 os.unlink(entry.path)
 
 

@@ -18,6 +18,8 @@ from filelock import FileLock
 
 from selftrain.data.blocks import append_block, read_blocks
 from selftrain.data.cache_folder import cache_root
+from selftrain.data.features import collection as collection_module
+from selftrain.data.features import verified
 from selftrain.data.features.collection import ABOUT, Collection
 from selftrain.data.features.housekeeping import clear_caches, list_caches, shrink_cache, verify_cache
 from selftrain.data.features.store import stored_vectors
@@ -456,6 +458,46 @@ def test_a_damaged_description_is_listed_and_cleared(tmp_path: Path, text: str |
     assert (info.about, info.images) == ({}, 0)
     assert len(clear_caches(tmp_path)[0]) == 1
     assert list((tmp_path / "features").iterdir()) == []
+
+
+@pytest.mark.parametrize("remembered", [True, False])
+def test_every_piece_of_a_large_collection_is_verified_unless_nothing_can_have_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, remembered: bool
+) -> None:
+    """A piece of zeros in a finished cache above 256 MB was served, because only a sample was verified."""
+    monkeypatch.setattr(collection_module, "VERIFIED_IN_FULL", 0)
+    boot = tmp_path / "boot"
+    if remembered:
+        boot.write_text("first")
+    monkeypatch.setattr(verified, "_BOOT", boot)
+    numbers = range(2400)  # 300 pieces
+    stored(tmp_path, Counter(), numbers)  # verified at the end
+    checked: list[int] = []
+    is_whole = Collection.is_whole
+    monkeypatch.setattr(
+        Collection, "is_whole", lambda self, piece: checked.append(piece.first) is None and is_whole(self, piece)
+    )
+
+    def count() -> int:
+        checked.clear()
+        computed = Counter()
+        stored(tmp_path, computed, numbers)
+        assert computed.rows == []
+        return len(checked)
+
+    assert (count() < 100) == remembered
+    if remembered:
+        boot.write_text("second")  # the machine was started again, and may have lost pages
+        assert count() == 300
+        assert count() < 100
+    rows = only(tmp_path, ".rows")
+    with rows.open("r+b") as file:
+        file.seek(137 * 8 * len(VIEWS) * WIDTH * 4)
+        file.write(bytes(8 * len(VIEWS) * WIDTH * 4))
+    computed = Counter()
+    found = stored(tmp_path, computed, numbers)
+    assert len(computed.rows) == 8
+    assert np.array_equal(np.asarray(found), value(numbers, range(3)))
 
 
 def test_a_collection_in_use_is_left_alone(tmp_path: Path) -> None:

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import numpy as np
 import onnx
 import pytest
 from onnx import TensorProto, helper, numpy_helper
+from PIL import Image
 
+from selftrain.data.images.pixel_budget import MOST_PIXELS
 from selftrain.errors import UserError
+from selftrain.export import standalone
 from selftrain.export.exported import ExportedModel
 from selftrain.nn import onnx_file
 from selftrain.nn.onnx_file import check_onnx, read_onnx
@@ -83,7 +87,7 @@ def test_a_model_that_selftrain_did_not_write_is_refused(tmp_path: Path) -> None
     with pytest.raises(UserError, match="selftrain did not write this model"):
         ExportedModel(tmp_path / "m.onnx").predict(images)
     assert ExportedModel(described(tmp_path / "m.onnx", made)).predict(images).labels == ["a"]
-    for wrong in ({"input": "sound"}, {"dim": "3"}, {"least_side": -1}):
+    for wrong in ({"input": "sound"}, {"dim": "3"}, {"least_side": -1}, {"novelty": "x"}, {"card": [1]}):
         with pytest.raises(UserError, match="selftrain did not write this model"):
             ExportedModel(described(tmp_path / "m.onnx", made, **wrong)).predict(images)
     with pytest.raises(UserError, match="newer"):
@@ -94,3 +98,38 @@ def test_outputs_must_fit_the_classes(tmp_path: Path) -> None:
     made = model(constant(np.full((1, 3), 0.5, np.float32)))
     with pytest.raises(UserError, match="do not fit its 2 classes"):
         ExportedModel(described(tmp_path / "m.onnx", made)).predict(np.zeros((1, 8, 8, 3), np.uint8))
+
+
+def test_a_model_that_is_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "m.onnx")
+    with pytest.raises(UserError, match="it is a pipe"):
+        read_onnx(tmp_path / "m.onnx")
+
+
+def test_names_that_are_not_utf8_are_refused_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    made = model(constant(np.full((1, 2), 0.5, np.float32)))
+    path = described(tmp_path / "m.onnx", made)
+    whole = path.read_bytes()
+    for name in (b"probabilities", b"selftrain"):
+        path.write_bytes(whole.replace(name, b"\xff" * len(name)))
+        with pytest.raises(UserError, match=r"UTF-8|cannot load it|not those of"):
+            ExportedModel(path).predict(np.zeros((1, 8, 8, 3), np.uint8))
+    assert "EP Error" not in capsys.readouterr().out
+
+
+def test_the_script_obeys_no_name_and_unpacks_no_bomb(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """predict.py stands alone, and has the same limits as ``selftrain predict``."""
+    assert [standalone.cell(text) for text in ("=1+1", "-x.jpg", "-1.5", "a.jpg", "")] == [
+        "'=1+1", "'-x.jpg", "-1.5", "a.jpg", ""
+    ]  # fmt: skip
+    assert standalone.LARGEST == MOST_PIXELS
+    os.mkfifo(tmp_path / "pipe.jpg")
+    Image.new("1", (8000, 7000)).save(tmp_path / "bomb.png")
+    (tmp_path / "line\n\x1b[2J.png").write_bytes(b"not an image")
+    _, names = standalone.find_images([str(tmp_path)])
+    assert list(standalone.decoded(tmp_path, names, 8)) == []
+    said = capsys.readouterr().err
+    assert "56,000,000 pixels, more than 50,000,000" in said
+    assert "not a regular file" in said
+    assert "\x1b" not in said
+    assert len(said.splitlines()) == 3

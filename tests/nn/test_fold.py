@@ -84,3 +84,15 @@ class _WithActivation(nn.BatchNorm2d):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         out: torch.Tensor = self.act(self.drop(super().forward(x)))
         return out
+
+
+def test_too_little_memory_does_not_change_the_form(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another form is rounded differently: the next attempt must find the same one."""
+
+    def fail(*_: object) -> None:
+        raise RuntimeError("DefaultCPUAllocator: can't allocate memory")
+
+    net = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4)).eval()
+    monkeypatch.setattr(fold, "_folded", fail)
+    with pytest.raises(RuntimeError, match="memory"):
+        fold.fold_batch_norm(net, torch.zeros(1, 3, 8, 8))

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -116,3 +118,47 @@ def test_features_of_both_engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     extractor = make_extractor(settings, None, torch.device("cpu"), Reporter(quiet=True))
     with pytest.raises(UserError, match=r"data.engine=onnx: onnxruntime is not installed.*selftrain\[onnx\]"):
         extractor.features(images, ("clean",))
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 12582912 bytes."),
+        ValueError("Error parsing message with type 'onnx.ModelProto': Arena alloc failed"),
+        RuntimeError("Exception during initialization: std::bad_alloc"),
+        OSError(errno.ENOSPC, "No space left on device"),
+    ],
+    ids=["torch", "onnx", "onnxruntime", "disk"],
+)
+def test_a_machine_without_memory_says_nothing_about_the_network(
+    net: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    """It used to be written down as a network that onnxruntime cannot run: features then came from torch, for good."""
+
+    def fail(*_: object) -> None:
+        raise error
+
+    with monkeypatch.context() as patch:
+        patch.setattr(onnx_engine, "_write", fail)
+        if isinstance(error, OSError):
+            patch.setattr(onnx_engine, "replacing", lambda file: nullcontext(file))
+        with pytest.raises((MemoryError, OSError)):
+            make_onnx(net, EXAMPLE, tmp_path, "net")
+        assert is_exported(tmp_path, "net") is None
+    assert make_onnx(net, EXAMPLE, tmp_path, "net") is not None
+
+
+def test_a_failure_that_does_not_repeat_is_forgotten(
+    net: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write, calls = onnx_engine._write, []
+
+    def once(*args: Any) -> None:
+        calls.append(args)
+        if len(calls) == 1:
+            raise RuntimeError("an error of an unknown kind")
+        write(*args)
+
+    monkeypatch.setattr(onnx_engine, "_write", once)
+    assert make_onnx(net, EXAMPLE, tmp_path, "net") is not None
+    assert is_exported(tmp_path, "net") is True

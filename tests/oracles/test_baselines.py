@@ -13,7 +13,7 @@ from torch import Tensor
 from selftrain import neighbours
 from selftrain.methods import KNN, Diffusion, LabelSpreading, Logistic, Prototypes, SelfLogistic
 from selftrain.methods.diffusion import diffuse, normalised
-from selftrain.methods.fitted import FittedPredictor, LinearPredictor, SoftNeighbours
+from selftrain.methods.fitted import FittedPredictor, LinearPredictor, SoftNeighbours, principal_directions
 from selftrain.methods.folds import (
     ABSENT,
     Linear,
@@ -74,6 +74,22 @@ def objective(model: Linear, x: Array, y: Array, C: float, weight: Array) -> flo
         z = [float(row @ v) + float(b) for v, b in zip(model.weight, model.bias, strict=True)]
         total += C * w * (math.log(sum(math.exp(v - max(z)) for v in z)) + max(z) - z[label])
     return total
+
+
+def test_directions_are_found_where_single_precision_does_not_converge(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run on a thousand images that are nearly alike ended in an error of LAPACK."""
+    x = torch.randn(20, 30, generator=torch.Generator().manual_seed(0))
+    usual, eigh = principal_directions(x, 4), torch.linalg.eigh
+
+    def fails(matrix: Tensor) -> Any:
+        if matrix.dtype == torch.float32:
+            raise torch.linalg.LinAlgError("the algorithm failed to converge")
+        return eigh(matrix)
+
+    monkeypatch.setattr(torch.linalg, "eigh", fails)
+    found = principal_directions(x, 4)
+    assert found.dtype == torch.float32
+    torch.testing.assert_close(found @ found.T, usual @ usual.T, atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize(("K", "n", "dim"), [(3, 30, 6), (2, 20, 6), (4, 12, 40)], ids=["plain", "two", "wide"])

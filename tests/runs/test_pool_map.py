@@ -11,7 +11,7 @@ from PIL import Image
 from selftrain.runs.layout import RunLayout
 from selftrain.runs.notable import MOST_TO_LABEL, notable
 from selftrain.runs.pool_map import plane
-from selftrain.runs.thumbnails import SIDE, StoredThumbnails
+from selftrain.runs.thumbnails import LABELED, SIDE, StoredThumbnails
 from tests.folders import layout_2
 from tests.runs.small_runs import train_small
 
@@ -52,6 +52,7 @@ def test_a_run_keeps_a_map_and_thumbnails(tmp_path: Path) -> None:
     for i in range(len(kept)):
         assert max(kept.load(i).size) <= SIDE
     assert isinstance(kept.load(0), Image.Image)
+    assert set(StoredThumbnails.read(layout.read_thumbnails(), LABELED).names) == labeled
 
 
 def test_images_to_label_have_no_label_and_are_spread_over_classes() -> None:

@@ -12,9 +12,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import ctypes
 import errno
-import hashlib
 import io
 import json
 import os
@@ -26,32 +24,33 @@ import sys
 import tempfile
 import threading
 import time
-import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple
 
-import numpy as np
+from tests.safety.forks import (
+    ALLOC,
+    CHANGE,
+    COPY,
+    DIED,
+    ENTRY,
+    FROM_THEN_ON,
+    HUNG,
+    MAP,
+    NOTHING,
+    ONCE,
+    OPEN,
+    SLOWEST,
+    SYNC,
+    WRITE,
+    Fault,
+    in_a_fork,
+    lose_power,
+)  # fmt: skip
+from tests.safety.scenarios import SCENARIOS, Scenario
 
 PRELOADED = "SELFTRAIN_FAULTS_PRELOADED"
-OPEN, WRITE, SYNC, ENTRY, MAP, ALLOC, CHANGE, NOTHING = 0, 1, 2, 3, 4, 5, 6, -1
-ONCE, FROM_THEN_ON, DIE, COPY = 0, 1, 2, 3
-DIED, HUNG, RAISED = 77, 78, 79
-"""exit codes of a process that the fault ended, that took too long, and that raised something else than an error"""
-SLOWEST = 300
-"""seconds that a command may take"""
-
-
-class Fault(NamedTuple):
-    """A kind of calls, and what happens at one of them."""
-
-    kind: int
-    how: int
-    error: int = 0
-
-
 FAULTS = {
     "open": Fault(OPEN, ONCE, errno.EIO),
     "write": Fault(WRITE, ONCE, errno.EIO),
@@ -63,216 +62,6 @@ FAULTS = {
 }
 ENDS = {"kill": "", "power failure, unsynced files lost": "all", "power failure, unsynced pages zero": "data"}
 """ways to end before a call, and what is lost then: nothing, all that was not synced, or the content of such pages"""
-
-
-@dataclass(frozen=True)
-class Scenario:
-    """A command, the folder it begins with, and what it leaves that must always be the same."""
-
-    words: Callable[[Path], list[str]]
-    outcome: Callable[[Path], dict[str, str]]
-    prepare: Callable[[Path], None]
-    resumes: bool
-
-
-SETTINGS = {
-    "train.batch": 2, "train.unlabeled_batch": 2, "train.eval_every": 60, "train.checkpoint_every": 30,
-    "train.threads": 1, "data.workers": 0, "data.screen": "false", "data.prior": "labels",
-    "train.guard": "none",
-}  # fmt: skip
-
-
-def _train(case: Path, data: str, *more: str) -> list[str]:
-    settings = [word for name, value in SETTINGS.items() for word in ("--set", f"{name}={value}")]
-    short = ["--steps", "60", "--seed", "5", "--quiet"]
-    return ["train", f"{case}/{data}", "--out", f"{case}/run", "--method", "pseudo_label", *short, *settings, *more]
-
-
-def _features(case: Path) -> None:
-    rng, y = np.random.default_rng(0), np.arange(12) % 3
-    names = [f"{i:02}.png" for i in range(12)]
-    np.savez(case / "x.npz", features=(2 * np.eye(6)[y] + rng.normal(size=(12, 6))).astype(np.float32), names=names)
-    (case / "labels.csv").write_text("path,label\n" + "".join(f"{names[i]},{y[i]}\n" for i in range(7)))
-
-
-def _images(case: Path) -> None:
-    from tests.folders import CLASSES, fill
-
-    for part, count in (("train", 2), ("test", 1)):
-        fill(case / "data" / part, dict.fromkeys(CLASSES, count), side=8)
-
-
-def _images_and_weights(case: Path) -> None:
-    import safetensors.torch
-    import torch
-
-    from selftrain.nn.backbones import build_backbone
-
-    _images(case)
-    torch.manual_seed(0)
-    safetensors.torch.save_file(build_backbone("wrn-tiny", weights="none", size=8).state_dict(), case / "w.safetensors")
-
-
-def run_outcome(case: Path) -> dict[str, str]:
-    """Return hashes of all that a run found, without times."""
-    from selftrain.engine.checkpoint import load_checkpoint
-
-    run = case / "run"
-
-    def timeless(row: dict[str, Any]) -> dict[str, Any]:
-        return {name: value for name, value in row.items() if name not in ("seconds", "steps_per_second")}
-
-    state = load_checkpoint(run / "checkpoints")
-    assert state is not None
-    lines = (run / "metrics.jsonl").read_text().splitlines()
-    return {
-        "weights": _sha((run / "model/model.safetensors").read_bytes()),
-        "metrics": _sha(json.dumps([timeless(json.loads(line)) for line in lines]).encode()),
-        "results": _sha(json.dumps(timeless(json.loads((run / "results.json").read_text()))).encode()),
-        "outputs": _arrays(run / "outputs.npz"),
-        "checkpoint": _sha(b"".join(value.numpy().tobytes() for value in state["net"].values())),
-    }
-
-
-def _arrays(path: Path) -> str:
-    with np.load(path, allow_pickle=False) as file:
-        return _sha(b"".join(name.encode() + file[name].tobytes() for name in sorted(file.files)))
-
-
-def _sha(content: bytes) -> str:
-    return hashlib.sha256(content).hexdigest()
-
-
-def _frozen(case: Path) -> list[str]:
-    return _train(case, "x.npz", "--labels", f"{case}/labels.csv", "--set", "network.bottleneck=8")
-
-
-def _half(case: Path) -> None:
-    """Prepare a run that was killed after its first checkpoint: the same one for all cases."""
-    kept = case.parent / "half"
-    if not kept.exists():
-        _features(case)
-        in_a_fork(_frozen(case), case, Fault(CHANGE, DIE), 60)
-        assert (case / "run/checkpoints/last.json").exists()
-        shutil.copytree(case, kept)
-    shutil.copytree(kept, case, dirs_exist_ok=True)
-
-
-SCENARIOS = {
-    "frozen": Scenario(_frozen, run_outcome, _features, resumes=True),
-    "resume": Scenario(lambda case: [*_frozen(case), "--resume"], run_outcome, _half, resumes=False),
-    "scratch": Scenario(
-        lambda case: _train(case, "data", "--regime", "scratch", "--backbone", "wrn-tiny", "--labels-per-class", "1"),
-        run_outcome, _images, resumes=True,
-    ),
-    "extraction": Scenario(
-        lambda case: [
-            "embed", f"{case}/data/train", "-o", f"{case}/out.npz", "--size", "8", "--backbone", "wrn-tiny",
-            "--set", f"network.weights={case}/w.safetensors", "--set", "data.engine=torch",
-        ],
-        lambda case: {"features": _arrays(case / "out.npz")},
-        _images_and_weights, resumes=False,
-    ),
-}  # fmt: skip
-
-
-def in_a_fork(words: list[str], case: Path, fault: Fault | None, at: int = 0) -> tuple[int, str]:
-    """Run a command line in a fork of this process, which has imported everything; return its exit code and output."""
-    said, counts = case.parent / "said.txt", case.parent / "counts.json"
-    backups = case.parent / "backups"
-    shutil.rmtree(backups, ignore_errors=True)
-    backups.mkdir()
-    child = os.fork()
-    if not child:
-        _child(words, case, fault, at, said, counts, backups)
-    until = time.monotonic() + SLOWEST
-    while True:
-        done, status = os.waitpid(child, os.WNOHANG)
-        if done:
-            break
-        if time.monotonic() > until:
-            os.kill(child, signal.SIGKILL)
-            os.waitpid(child, 0)
-            return HUNG, said.read_text()
-        time.sleep(0.002)
-    code = os.waitstatus_to_exitcode(status)
-    return code, said.read_text()
-
-
-def _child(words: list[str], case: Path, fault: Fault | None, at: int, said: Path, counts: Path, backups: Path) -> None:
-    code = RAISED
-    try:
-        out = os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        os.dup2(out, 1)
-        os.dup2(out, 2)
-        os.environ["SELFTRAIN_CACHE"] = str(case / "cache")
-        from selftrain.cli import main
-
-        sys.argv = ["selftrain", *words]
-        shim, journal = None, -1
-        if fault is not None:
-            shim = ctypes.CDLL(None)
-            journal = os.open(case.parent / "journal.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-            names = [os.fsencode(path) for path in (case, backups if fault.how == COPY else "")]
-            shim.faults_arm(*names, journal, fault.kind, ctypes.c_long(at), fault.how, fault.error)
-        try:
-            main()
-            code = 0
-        except SystemExit as stop:
-            code = stop.code if isinstance(stop.code, int) else 0 if stop.code is None else 1
-        finally:
-            if shim is not None:
-                shim.faults_disarm()
-                counts.write_text(json.dumps([shim.faults_count(kind) for kind in range(7)]))
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        with contextlib.suppress(OSError, ValueError):
-            sys.stdout.flush()
-            sys.stderr.flush()
-        os._exit(code)
-
-
-def lose_power(lines: list[str], backups: Path, lost: str) -> bool:
-    """Change files to what a power failure may leave of them: only what was synced is sure to be there.
-
-    ``lines`` are the journal until then. Returns whether anything was lost.
-    """
-    dirty: dict[str, int] = {}  # the first byte of each file that was not synced
-    entries: list[tuple[str, int, str, str]] = []  # changes of folders that were not synced
-    for line in lines:
-        what, number, a, b = line.split("\t")
-        if what == "W":
-            dirty[a] = min(int(number), dirty.get(a, 1 << 60))
-        elif what == "S":
-            dirty.pop(a, None)
-            entries = [entry for entry in entries if os.path.dirname(entry[3] or entry[2]) != a]
-        elif what != "N":
-            entries.append((what, int(number), a, b))
-            if what == "R" and a in dirty:
-                dirty[b] = dirty.pop(a)
-            elif what in ("R", "U"):
-                dirty.pop(b or a, None)
-    for name, first in dirty.items():
-        path = Path(name)
-        if path.is_file():
-            size = path.stat().st_size
-            os.truncate(path, min(first, size))
-            if lost == "data":
-                os.truncate(path, size)  # the pages are zeros
-    if lost == "data":
-        return bool(dirty)
-    for what, kept, a, b in reversed(entries):
-        with contextlib.suppress(OSError):
-            if what == "C":
-                os.unlink(a)
-            elif what == "M":
-                os.rmdir(a)
-            elif what == "R":
-                os.rename(b, a)
-            if kept:
-                shutil.copy(backups / str(kept), b or a)
-    return bool(dirty or entries)
 
 
 @dataclass

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.metadata
+import io
 import json
 import random
 import shutil
+import tracemalloc
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +18,16 @@ import safetensors.torch
 import torch
 
 import selftrain
+from selftrain.config.resolve import make_settings
+from selftrain.console import Reporter
 from selftrain.engine.checkpoint import load_checkpoint, save_checkpoint
 from selftrain.errors import UserError
 from selftrain.nn import weights as weight_files
+from selftrain.nn.backbones import build_backbone
 from selftrain.nn.offline import offline_file
+from selftrain.runs.layout import RunLayout
 from selftrain.runs.model import load_model
+from selftrain.runs.network_inputs import make_extractor
 from tests.folders import layout_2
 from tests.runs.small_runs import train_small
 
@@ -176,6 +185,41 @@ def test_a_number_in_model_json_takes_no_memory(run: Path) -> None:
         card.write_text(json.dumps(changed))
         with pytest.raises(UserError, match=rf"{name}: expected|does not belong to its model\.json"):
             load_model(card.parent)
+
+
+@pytest.mark.parametrize("lying", [False, True])
+def test_a_small_file_of_outputs_takes_no_memory(run: Path, lying: bool) -> None:
+    """A file of 2.9 MB took 3.4 GB: its arrays are compressed zeros, or its header claims a shape that is not there."""
+    layout, header = RunLayout(run), io.BytesIO()
+    np.lib.format.write_array_header_1_0(
+        header, {"descr": "<f4", "fortran_order": False, "shape": (800_000_000 if lying else 80_000_000,)}
+    )
+    with zipfile.ZipFile(layout.outputs, "w", zipfile.ZIP_DEFLATED) as file, file.open("eval_truth.npy", "w") as member:
+        member.write(header.getvalue())
+        for _ in range(1 if lying else 80):
+            member.write(bytes(4_000_000))
+    assert layout.outputs.stat().st_size < 1_000_000
+    tracemalloc.start()
+    with pytest.raises(UserError, match=r"outputs\.npz: (too large|.*eval_truth)"):
+        layout.read_outputs()
+    assert tracemalloc.get_traced_memory()[1] < 64_000_000
+    tracemalloc.stop()
+
+
+@pytest.mark.parametrize("engine", ["torch", "onnx"])
+def test_versions_and_folding_are_part_of_the_key(tmp_path: Path, engine: str) -> None:
+    """Features of another version of the engine, or of another form of the network, are rounded differently."""
+    if engine == "onnx":
+        pytest.importorskip("onnxruntime")
+    state = build_backbone("wrn-tiny", weights="none", size=16).state_dict()
+    safetensors.torch.save_file(state, tmp_path / "w.safetensors")
+    given = {"network.backbone": "wrn-tiny", "network.weights": str(tmp_path / "w.safetensors"), "data.size": 16}
+    settings = make_settings("frozen", {**given, "data.engine": engine, "data.cache": str(tmp_path / "cache")})
+    about = make_extractor(settings, None, torch.device("cpu"), Reporter(quiet=True)).about
+    version = torch.__version__ if engine == "torch" else importlib.metadata.version("onnxruntime")
+    assert version in about["engine"]
+    assert about["folding" if engine == "torch" else "precision"]
+    assert len(about["weights"]) >= 16
 
 
 def test_the_hash_of_a_backbone_is_that_of_its_weights(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.safety.faults import lose_power
+from tests.safety.forks import lose_power
 
 
 @pytest.mark.long

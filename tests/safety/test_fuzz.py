@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.safety.fuzz import READERS, SLOW, fuzz
+from tests.safety.fuzz import fuzz
+from tests.safety.readers import READERS, SLOW
 
 
 @pytest.mark.timeout(300)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import socket
 from pathlib import Path
 from typing import Any
@@ -87,3 +88,19 @@ def test_names_do_not_lead_out_of_the_folder_that_the_user_names(tmp_path: Path,
 def test_a_folder_that_does_not_exist_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"`images` .*nothing: there is no such folder"):
         write_report([make_run(tmp_path / "run")], images=tmp_path / "nothing")
+
+
+def test_a_measure_that_cannot_be_is_refused_or_left_out(tmp_path: Path) -> None:
+    """Found by hostile inputs: an accuracy above 1 has no margin, and text is no point of a curve."""
+    run = make_run(tmp_path / "run")
+    results = json.loads((run / "results.json").read_text())
+    results["per_class"][0] = 7.0
+    (run / "results.json").write_text(json.dumps(results))
+    with pytest.raises(UserError, match=r"per_class\[0\]: expected a number from 0 to 1"):
+        write_report([run])
+    results["per_class"][0] = 1.0
+    (run / "results.json").write_text(json.dumps(results))
+    lines = (run / "metrics.jsonl").read_text().splitlines()
+    first = json.loads(lines[0])
+    (run / "metrics.jsonl").write_text("\n".join([json.dumps({**first, "loss_labeled": "x" * 100}), *lines[1:]]) + "\n")
+    write_report([run])

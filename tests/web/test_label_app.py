@@ -127,6 +127,16 @@ def test_changes_of_others_are_kept(client: TestClient, session: Session) -> Non
     assert 5 in [item["id"] for item in client.get("api/state", params={"since": version}).json()["changed"]]
 
 
+def test_what_a_killed_session_was_writing_is_swept(session: Session) -> None:
+    folder = session.file.path.parent
+    left, others = folder / ".labels.csv.abcd1234.part", folder / ".other.csv.abcd1234.part"
+    for part in (left, others):
+        part.write_text("path,label\n")
+    session.answer({0: "cat"})
+    assert not left.exists()
+    assert others.exists()
+
+
 def test_two_sessions_on_one_file_lose_nothing(session: Session, photos: FileImages) -> None:
     other = Session(photos, session.file.path)
     session.answer({0: "cat"})
@@ -298,3 +308,11 @@ def test_a_file_with_two_rows_of_one_image_is_an_error(tmp_path: Path) -> None:
 def test_tokens_are_long_and_new() -> None:
     assert len(new_token()) >= 20
     assert new_token() != new_token()
+
+
+@pytest.mark.parametrize(
+    "text", ['[{"annotations": 3}]', '[{"annotations": [{"result": true}]}]', "[" * 2_000, '{"data": 1}']
+)
+def test_an_import_of_anything_is_an_answer(client: TestClient, text: str) -> None:
+    """Found by hostile inputs: annotations that are no list ended in an error of the server."""
+    assert client.post("api/import", json={"text": text}).status_code in (200, 400)

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import io
+import json
+import shutil
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from PIL import Image
 from starlette.testclient import TestClient
 
 import selftrain
 from selftrain.console import Reporter
+from selftrain.data.source import Source
 from selftrain.errors import UserError
 from selftrain.web.security import Guarded
 from selftrain.web.serve import answer as answer_module
@@ -146,3 +151,38 @@ def test_the_schema_is_served(client: TestClient) -> None:
     assert client.get("api/schema").json() == SCHEMA
     assert client.get("api/model").json()["classes"] == sorted(COLOURS)
     assert client.get("").status_code == 200
+
+
+@pytest.mark.parametrize("path", ["private", "sun397", "hf:nobody/nothing"])
+def test_places_that_a_run_names_are_not_opened(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
+) -> None:
+    """A stranger's run named a private folder, or a dataset whose download began."""
+    stranger, asked = Path(shutil.copytree(run, tmp_path / "run")), []
+    labeled = json.loads((stranger / "split.json").read_text())["labeled"]
+    for entry in labeled:
+        (tmp_path / "private" / entry["path"]).parent.mkdir(parents=True, exist_ok=True)
+        coloured("red").save(tmp_path / "private" / entry["path"])
+    config = yaml.safe_load((stranger / "config.yaml").read_text())
+    config["data"]["path"] = str(tmp_path / path) if path == "private" else path
+    (stranger / "config.yaml").write_text(yaml.safe_dump(config))
+    monkeypatch.setattr(Source, "from_settings", lambda *args, **more: asked.append(args))
+    monkeypatch.setattr(socket.socket, "connect", lambda *args: asked.append(args))
+    monkeypatch.setenv("SELFTRAIN_CACHE", str(run.parent / "cache"))
+    served = ServedModel(selftrain.Run(stranger), Reporter(quiet=True))
+    assert asked == []
+    assert served.labeled is not None
+    assert len(served.labeled.images) == len(labeled)
+    (stranger / "thumbnails.npz").unlink()
+    assert ServedModel(selftrain.Run(stranger), Reporter(quiet=True)).labeled is None
+
+
+def test_a_model_that_fails_is_an_answer_not_a_crash(
+    client: TestClient, model: ServedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(content: bytes) -> dict[str, Any]:
+        raise UserError("model.onnx: cannot be run (a reason).")
+
+    monkeypatch.setattr(model, "answer", fail)
+    found = ask(client, encoded(coloured("red")))
+    assert (found.status_code, found.json()) == (500, {"error": "model.onnx: cannot be run (a reason)."})

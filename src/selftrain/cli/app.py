@@ -5,7 +5,6 @@ Knows nothing of what a command does; it imports torch only when a command needs
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Callable
 from typing import Annotated, Any
@@ -36,7 +35,7 @@ from selftrain.cli.sweep import sweep
 from selftrain.cli.test_method import test_method
 from selftrain.cli.train import train
 from selftrain.engine.allocator import keep_freed_memory
-from selftrain.errors import UserError
+from selftrain.errors import UserError, lacks_memory
 from selftrain.network_access import go_offline, is_offline
 from selftrain.text import printable
 from selftrain.version import __version__
@@ -110,19 +109,19 @@ def main() -> None:
             sys.exit(launch(devices, sys.argv[1:]))
         _print_error(translator_of(_command(sys.argv[1:]))(str(error)))
         sys.exit(2)
-    except (MemoryError, RuntimeError) as error:
-        if "operator torchvision::" in str(error):
-            _print_error(MISMATCH)
-            sys.exit(2)
-        if not _lacks_memory(error):
-            raise
-        _print_error(_no_memory(error, sys.argv[1:]))
-        sys.exit(1)
     except (OSError, UnicodeError) as error:  # a place that only this machine, disk or terminal knows
         _print_error(_of_the_system(error))
         sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)
+    except Exception as error:
+        if "operator torchvision::" in str(error):
+            _print_error(MISMATCH)
+            sys.exit(2)
+        if not lacks_memory(error):
+            raise
+        _print_error(_no_memory(error, sys.argv[1:]))
+        sys.exit(1)
 
 
 def _no_memory(error: BaseException, words: list[str]) -> str:
@@ -152,11 +151,6 @@ def _command(words: list[str]) -> Any:
     """Return the typer command that the words ask for, or None."""
     commands: dict[str, Any] = getattr(typer.main.get_command(app), "commands", {})
     return commands.get(words[0]) if words else None
-
-
-def _lacks_memory(error: MemoryError | RuntimeError) -> bool:
-    """Return whether an error says that memory ran out; torch raises a RuntimeError then."""
-    return isinstance(error, MemoryError) or bool(re.search("allocate memory|out of memory", str(error)))
 
 
 def _print_error(text: str) -> None:

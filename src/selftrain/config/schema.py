@@ -60,7 +60,8 @@ def _check(value: Any, kind: Any, where: str) -> None:
     wrong: _Wrong | None = None
     for option in options:
         try:
-            _check_one(value, option, bounds, where)
+            plain, own = _bounded(option)
+            _check_one(value, plain, [*bounds, *own], where)
             return
         except _Wrong as error:
             wrong = error if wrong is None or len(error.args[0]) > len(wrong.args[0]) else wrong

@@ -20,7 +20,7 @@ from lightning_fabric.utilities.exceptions import MisconfigurationException
 
 from selftrain.config.settings import TrainSettings
 from selftrain.engine.distributed import Started, started
-from selftrain.errors import UserError
+from selftrain.errors import UserError, is_of_the_machine
 from selftrain.nn.network import Network
 from selftrain.text import first_line
 
@@ -107,6 +107,8 @@ def compile_networks(net: Network, warn: Callable[[str], None]) -> bool:
     try:
         torch.compile(lambda x: x * 2 + 1)(torch.ones(8, device=net.step.device))
     except Exception as error:  # no compiler or no Python headers, for example: torch raises many types
+        if is_of_the_machine(error):
+            raise
         reason = first_line(error)[:200]
         warn(f"`train.compile=True`: torch.compile does not work here ({reason}). Training continues without it.")
         return False

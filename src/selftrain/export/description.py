@@ -17,6 +17,8 @@ from selftrain.nn.backbones import Preprocessing
 from selftrain.version import __version__
 
 FORMAT = 1
+MOST = 1 << 24
+"""above the length of any feature vector, and the side of any image"""
 KEY = "selftrain"
 """name of the JSON text in a model's metadata"""
 CLASSES = "classes"
@@ -83,9 +85,16 @@ def description_from(metadata: Mapping[str, str], path: object) -> Description:
         measured = Int8(**values["int8"]) if values.get("int8") else None
         described = Description(**{**known, "classes": tuple(classes), "int8": measured})
         numbers = (described.format, described.dim, described.least_side)
-        if any(not isinstance(number, int) or number < 0 for number in numbers):
+        if any(not isinstance(number, int) or not 0 <= number < MOST for number in numbers):
             raise TypeError
-    except (KeyError, ValueError, TypeError):
+        flags = (
+            described.novelty,
+            described.integer_classes,
+            measured is None or isinstance(measured.same_label, float),
+        )
+        if any(not isinstance(flag, bool) for flag in flags) or not isinstance(described.card, dict | None):
+            raise TypeError
+    except (KeyError, ValueError, TypeError, RecursionError):
         raise UserError(
             f"{path}: selftrain did not write this model (there are no classes in its metadata). "
             "Make one with 'selftrain export RUN -o model.onnx'."

@@ -71,9 +71,13 @@ class ExportedModel:
 
     @cached_property
     def description(self) -> Description:
-        found = description_from(self.session.get_modelmeta().custom_metadata_map, self.path)
-        inputs = [one.name for one in self.session.get_inputs()]
-        outputs = [one.name for one in self.session.get_outputs()]
+        try:
+            metadata = self.session.get_modelmeta().custom_metadata_map
+            inputs = [one.name for one in self.session.get_inputs()]
+            outputs = [one.name for one in self.session.get_outputs()]
+        except UnicodeDecodeError:
+            raise UserError(f"{self.path}: its names or its description are not UTF-8 text.") from None
+        found = description_from(metadata, self.path)
         wanted = ["probabilities", "novelty"][: 1 + found.novelty]
         if len(inputs) != 1 or outputs != wanted:
             raise UserError(f"{self.path}: its inputs and outputs are not those of a model of selftrain.")
@@ -183,7 +187,8 @@ def load(data: bytes) -> Any:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = torch.get_num_threads()
     options.log_severity_level = 4  # errors are raised as well
-    return onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"])
+    # Without the fallback to other providers, which prints to the standard output.
+    return onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"], enable_fallback=0)
 
 
 def probabilities_of(model: Any, batches: Sequence[Array]) -> list[Array]:

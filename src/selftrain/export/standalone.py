@@ -43,6 +43,8 @@ SUFFIXES = (
 )
 UPRIGHT = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}  # EXIF orientation -> Image.Transpose
 MOST_IMAGES, MOST_PIXELS, AHEAD = 16, 1 << 24, 32
+LARGEST = 50_000_000
+"""pixels of the largest image that is unpacked"""
 UNKNOWN = "unknown"
 
 
@@ -81,8 +83,12 @@ def find_images(arguments: list[str]) -> tuple[Path, list[str]]:
 
 def read_image(path: Path, least_side: int) -> Any:
     """Return an image as upright RGB, uint8 (H, W, 3); a large JPEG is decoded at 1/2, 1/4 or 1/8 of its size."""
+    if not path.is_file():
+        raise ValueError("it is not a regular file")  # a pipe would be waited for
     with Image.open(path, formats=FORMATS) as opened:
         opened.draft("", (least_side, least_side))
+        if opened.width * opened.height > LARGEST:
+            raise ValueError(f"it has {opened.width * opened.height:,} pixels, more than {LARGEST:,}")
         opened.load()
         try:
             turn = opened.getexif().get(0x0112, 1)
@@ -133,7 +139,7 @@ def decoded(root: Path, names: list[str], least_side: int) -> Iterator[tuple[str
                 try:
                     yield done, future.result()
                 except Exception as error:
-                    print(f"left out {root / done}: {error}", file=sys.stderr)
+                    print(f"left out {str(root / done)!r}: {error}", file=sys.stderr)  # names may hold line breaks
 
 
 def answers(model: Model, images: Iterator[tuple[str, Any]]) -> Iterator[tuple[str, list[Any]]]:
@@ -152,6 +158,15 @@ def answers(model: Model, images: Iterator[tuple[str, Any]]) -> Iterator[tuple[s
         batch.append((name, image))
     if batch:
         yield from run()
+
+
+def cell(text: str) -> str:
+    """Return text that no spreadsheet takes for a formula: formulas get an apostrophe in front."""
+    try:
+        float(text)
+    except ValueError:
+        return f"'{text}" if text[:1] in tuple("=+-@\t\r\n") else text
+    return text
 
 
 def main() -> None:
@@ -174,7 +189,7 @@ def main() -> None:
             label = model.classes[int(p.argmax())]
             if more and more[0] > 0.5 and UNKNOWN not in model.classes:
                 label = UNKNOWN
-            writer.writerow([name, label, f"{p.max():.6f}", *numbers, *(f"{value:.6f}" for value in p)])
+            writer.writerow([cell(name), cell(label), f"{p.max():.6f}", *numbers, *(f"{value:.6f}" for value in p)])
             labeled += 1
     print(f"{labeled} images labeled in {options.output}", file=sys.stderr)
     sys.exit(0 if labeled else 1)

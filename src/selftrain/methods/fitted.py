@@ -114,7 +114,10 @@ def principal_directions(x: Tensor, count: int) -> Tensor:
         return x.new_zeros(0)
     square = x.T @ x
     with using_threads(1):  # with another number of threads, the result has other last digits
-        found: Tensor = torch.linalg.eigh(square).eigenvectors
+        try:
+            found: Tensor = torch.linalg.eigh(square).eigenvectors
+        except torch.linalg.LinAlgError:  # not in single precision: fewer images than numbers, and nearly alike
+            found = torch.linalg.eigh(square.double()).eigenvectors.to(x.dtype)
     return found[:, -count:].contiguous()
 
 

@@ -119,7 +119,8 @@ def _session(content: bytes) -> Any:
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = options.inter_op_num_threads = 1  # several threads share the cores
     options.log_severity_level = 3
-    return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"])
+    # Without the fallback to other providers, which prints to the standard output.
+    return onnxruntime.InferenceSession(content, options, providers=["CPUExecutionProvider"], enable_fallback=0)
 
 
 def side_of_file(name: str) -> int:

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from selftrain.errors import UserError
+from selftrain.errors import UserError, is_of_the_machine, lacks_memory
 from selftrain.files import replacing, write_text
 from selftrain.text import first_line
 
@@ -45,7 +45,8 @@ class OnnxNetwork:
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = options.inter_op_num_threads = 1
         options.log_severity_level = 3  # errors only
-        self.session: Any = onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])
+        providers = ["CPUExecutionProvider"]
+        self.session: Any = onnxruntime.InferenceSession(str(file), options, providers=providers, enable_fallback=0)
         self.input = self.session.get_inputs()[0].name
 
     def __call__(self, x: Tensor) -> Tensor:
@@ -62,26 +63,38 @@ def make_onnx(net: nn.Module, example: Tensor, folder: Path, name: str) -> OnnxN
     """Return a network in onnxruntime, from its file or exported now; None if it cannot be, or answers differently.
 
     ``example`` has the size of every later batch. ``net`` must be in evaluation mode. The answer to ``example`` is
-    compared with that of ``net`` each time, so a damaged file is noticed and written again.
+    compared with that of ``net`` each time, so a damaged file is noticed and written again. Too little memory or a
+    failing disk is raised: features by torch are rounded differently, and a failure that was written down would last.
     """
     file = folder / f"{name}.onnx"
     with torch.inference_mode():
         expected = net(example).float()
-    with suppress(Exception):  # missing, damaged, or of a version that onnxruntime does not read
+    try:
         found = OnnxNetwork(file) if file.is_file() else None
         if found is not None and _agree(found(example), expected):
             return found
-    try:
-        exported = _export(net, example, file)
-        if _agree(exported(example), expected):
-            return exported
-        reason = "its answers differ from those of torch"
-    except Exception as error:  # an operation that ONNX lacks, a control flow that cannot be traced, ...
-        reason = first_line(error)
+    except Exception as error:  # damaged, or of a version that onnxruntime does not read
+        _raise_if_of_the_machine(error)
+    for _ in range(2):  # a failure that does not repeat says nothing about the network
+        try:
+            exported = _export(net, example, file)
+            if _agree(exported(example), expected):
+                return exported
+            reason = "its answers differ from those of torch"
+        except Exception as error:  # an operation that ONNX lacks, a control flow that cannot be traced, ...
+            _raise_if_of_the_machine(error)
+            reason = first_line(error)
     with suppress(OSError, UserError):
         file.unlink(missing_ok=True)
         write_text(folder / f"{name}.txt", f"onnxruntime cannot run this network: {reason}\n")
     return None
+
+
+def _raise_if_of_the_machine(error: Exception) -> None:
+    if lacks_memory(error):
+        raise MemoryError(first_line(error)) from error  # onnxruntime has exceptions of its own
+    if is_of_the_machine(error):
+        raise error
 
 
 def _agree(found: Tensor, expected: Tensor) -> bool:

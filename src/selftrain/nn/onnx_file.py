@@ -7,10 +7,12 @@ read here, without the onnx package.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
 from selftrain.errors import UserError
+from selftrain.regular_files import open_regular
 
 MOST_BYTES = 1 << 30
 """size of the largest file that is opened"""
@@ -36,12 +38,13 @@ NODE_DOMAIN, OPSET_DOMAIN = 7, 1
 def read_onnx(path: Path) -> bytes:
     """Return the bytes of an ONNX file that is safe to open; a UserError if it is not."""
     try:
-        size = path.stat().st_size
-        if size > MOST_BYTES:
-            raise UserError(
-                f"{path}: {size / 2**30:.1f} GiB; models of more than {MOST_BYTES >> 30} GiB are not opened."
-            )
-        data = path.read_bytes()
+        with open_regular(path) as file:  # a pipe would be waited for
+            size = os.fstat(file.fileno()).st_size
+            if size > MOST_BYTES:
+                raise UserError(
+                    f"{path}: {size / 2**30:.1f} GiB; models of more than {MOST_BYTES >> 30} GiB are not opened."
+                )
+            data = file.read()
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({(error.strerror or str(error)).lower()}).") from None
     check_onnx(data, path)

@@ -153,7 +153,7 @@ class RunData:
         found = []
         for row in self.rows:
             value = cast(Mapping[str, Any], row).get(name)
-            if value is not None and isinstance(value, (int, float, str)):
+            if isinstance(value, (int, float)) or value == "inf":  # JSON has no infinity
                 found.append((int(row["step"]), float(value)))
         return found
 

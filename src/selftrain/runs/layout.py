@@ -30,6 +30,7 @@ from selftrain.runs.records import GuardRecord as GuardRecord
 from selftrain.runs.records import JunkScreening as JunkScreening
 from selftrain.runs.records import PerClass as PerClass
 from selftrain.runs.records import PoolPrior as PoolPrior
+from selftrain.runs.records import Share
 
 Confusion = list[list[int]]
 Arrays = dict[str, NDArray[Any]]
@@ -41,12 +42,12 @@ LARGEST_SEEN = 1 << 28  # and of ``seen.npz``
 class Measures(TypedDict, total=False):
     """Measures of the evaluated set and of pseudo labels, the same in ``metrics.jsonl`` and ``results.json``."""
 
-    accuracy: float | None
-    mean_per_class: float | None
-    per_class: PerClass | None
-    worst10: float | None
-    worst20: float | None
-    worst20_percent: float | None
+    accuracy: Share | None
+    mean_per_class: Share | None
+    per_class: list[Share | None] | None
+    worst10: Share | None
+    worst20: Share | None
+    worst20_percent: Share | None
     imbalance_ratio: float | Literal["inf"] | None
     """``"inf"`` if a class is never predicted"""
     pseudo_label_quantity: float | None
@@ -137,8 +138,8 @@ AMOUNTS = ("imbalance_ratio", "seconds", "steps", "steps_per_second", "labeled",
 class LabelsOnly(TypedDict):
     """A run on true labels alone, to compare with."""
 
-    accuracy: float | None
-    per_class: PerClass
+    accuracy: Share | None
+    per_class: list[Share | None]
 
 
 class Reference(TypedDict, total=False):

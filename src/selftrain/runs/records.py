@@ -5,8 +5,12 @@ Knows nothing of files or of how the records are made; ``runs/layout.py`` says w
 
 from __future__ import annotations
 
-from typing import Literal, TypedDict
+from typing import Annotated, Literal, TypedDict
 
+from selftrain.config.options import Between
+
+Share = Annotated[float, Between(0, 1)]
+"""a share that was counted; an estimate may be a rounding error outside"""
 PerClass = list[float | None]
 
 
@@ -77,10 +81,10 @@ class JunkScreening(TypedDict):
 class Compared(TypedDict):
     """Measures of one of the models that the guard compares."""
 
-    accuracy: float | None
-    mean_per_class: float | None
-    worst20_percent: float | None
-    per_class: PerClass | None
+    accuracy: Share | None
+    mean_per_class: Share | None
+    worst20_percent: Share | None
+    per_class: list[Share | None] | None
 
 
 class GuardRecord(TypedDict):

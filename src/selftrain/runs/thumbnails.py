@@ -1,7 +1,7 @@
-"""Small copies of the images of a run that are worth looking at, kept in its folder for the report.
+"""Small copies of the images of a run that are worth looking at, and of labeled ones, kept in its folder.
 
-A report opens nothing outside a run folder, so the images have to be in it. Knows nothing of how they are chosen; see
-``selftrain.runs.notable``.
+Reports and served models open nothing outside a run folder, so the images that they show have to be in it. Knows
+nothing of how images are chosen; see ``selftrain.runs.notable``.
 """
 
 from __future__ import annotations
@@ -23,6 +23,10 @@ from selftrain.runs.training import Training
 
 SIDE = 144
 """longest side in pixels"""
+LABELED = "labeled_"
+"""begins the names of the arrays of labeled images"""
+MOST_LABELED = 500
+"""of which so many are kept"""
 
 
 class StoredThumbnails(EncodedImages):
@@ -32,9 +36,12 @@ class StoredThumbnails(EncodedImages):
         self.names, self.files = list(names), list(files)
 
     @classmethod
-    def read(cls, arrays: Arrays) -> StoredThumbnails:
-        """Return the images of ``thumbnails.npz``; a UserError if they are not stored as training stores them."""
-        names, ends, data = (arrays.get(name) for name in ("names", "ends", "jpeg"))
+    def read(cls, arrays: Arrays, kind: str = "") -> StoredThumbnails:
+        """Return the images of ``thumbnails.npz``; a UserError if they are not stored as training stores them.
+
+        ``kind`` is ``LABELED`` for those of labeled images.
+        """
+        names, ends, data = (arrays.get(f"{kind}{name}") for name in ("names", "ends", "jpeg"))
         if (
             names is None or ends is None or data is None or names.ndim != 1 or names.shape != ends.shape
             or names.dtype.kind != "U" or ends.dtype.kind not in "iu" or data.dtype != np.uint8 or data.ndim != 1
@@ -62,10 +69,11 @@ def run_thumbnails(training: Training, outputs: Arrays) -> Arrays:
     if tested is not None:
         rows = sampled(len(tested))
         shown += [(tested, int(rows[i])) for i in chosen.confident]
-    return thumbnails_of(shown)
+    labeled = split.labeled[:: max(1, -(-len(split.labeled) // MOST_LABELED))]
+    return thumbnails_of(shown) | thumbnails_of([(corpus.images, int(i)) for i in labeled], LABELED)
 
 
-def thumbnails_of(images: Sequence[tuple[Images, int]]) -> Arrays:
+def thumbnails_of(images: Sequence[tuple[Images, int]], kind: str = "") -> Arrays:
     """Return the arrays of ``thumbnails.npz``; images that cannot be read are left out."""
     names, ends, parts, total = [], [], [], 0
     for sequence, i in images:
@@ -75,4 +83,4 @@ def thumbnails_of(images: Sequence[tuple[Images, int]]) -> Arrays:
             ends.append(total)
             parts.append(encoded)
     data = np.frombuffer(b"".join(parts), np.uint8)
-    return {"names": np.array(names, np.str_), "ends": np.array(ends, np.int64), "jpeg": data}
+    return {f"{kind}names": np.array(names, np.str_), f"{kind}ends": np.array(ends, np.int64), f"{kind}jpeg": data}

@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 
 from selftrain.data.blocks import append_block, read_blocks
 from selftrain.data.features.stored import FILE_BITS, StoredFeatures
+from selftrain.data.features.verified import fingerprint, is_verified, remember
 from selftrain.data.images.content import Digests, Lookup
 from selftrain.errors import UserError
 from selftrain.files import cannot_write, write_json
@@ -35,7 +36,7 @@ from selftrain.files import cannot_write, write_json
 ABOUT, VIEWS, FORMAT = "about.json", "views.log", 2
 NAME = 24  # hexadecimal digits of the hash in the name of a collection's folder
 PIECE = struct.Struct("<QIII")  # first row, images, views, checksum of the numbers
-VERIFIED_IN_FULL = 1 << 28  # bytes; of more, a sample of the pieces is verified
+VERIFIED_IN_FULL = 1 << 28  # bytes; of more, a sample is verified if all were since the files may have changed
 LARGEST_SEGMENT = 1 << 32  # bytes; a larger one is not added to
 WRITE_AGAIN = "Choose another folder with SELFTRAIN_CACHE."
 
@@ -122,7 +123,8 @@ class Collection:
     def find(self, contents: Digests, views: Sequence[bytes]) -> tuple[list[Path], NDArray[np.int64]]:
         """Return the files of the collection, and the place (n, views) of each vector in them; -1 if it is missing.
 
-        Checksums of the pieces that are needed are compared, of very many those of a sample.
+        Checksums of the pieces that are needed are compared; of many that nobody can have changed since the last time,
+        only those of a sample.
         """
         pieces = self.pieces()
         while True:
@@ -161,9 +163,16 @@ class Collection:
 
     def _damaged(self, pieces: list[Piece]) -> set[int]:
         """Return the ids of pieces whose numbers do not fit their checksum."""
+        state = None
         if sum(piece.vectors for piece in pieces) * self.row > VERIFIED_IN_FULL:
-            pieces = [*pieces[:8], *pieces[-8:], *pieces[:: max(1, len(pieces) // 64)]]
-        return {id(piece) for piece in pieces if not self.is_whole(piece)}
+            state = fingerprint([(piece.segment, piece.first) for piece in pieces])
+            if is_verified(self.folder, state):
+                pieces = [*pieces[:8], *pieces[-8:], *pieces[:: max(1, len(pieces) // 64)]]
+                state = None
+        found = {id(piece) for piece in pieces if not self.is_whole(piece)}
+        if not found:
+            remember(self.folder, state)
+        return found
 
     def is_whole(self, piece: Piece) -> bool:
         """Return whether the numbers of a piece fit its checksum."""

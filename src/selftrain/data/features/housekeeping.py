@@ -21,6 +21,7 @@ from filelock import FileLock, Timeout
 
 from selftrain.data.features.collection import ABOUT, NAME, VIEWS, Collection, Piece, Writer
 from selftrain.data.features.store import FEATURES
+from selftrain.data.features.verified import LOG as VERIFIED
 from selftrain.data.images.content import Lookup
 from selftrain.data.images.memory import Memory
 from selftrain.errors import UserError
@@ -76,7 +77,7 @@ def _folders(root: Path) -> Iterator[Path]:
 
 def _ours(folder: Path) -> list[Path]:
     """Return the files of a cache that selftrain has written."""
-    names = {ABOUT, VIEWS, *OLD}
+    names = {ABOUT, VIEWS, VERIFIED, *OLD}
     written = re.compile(r"[0-9a-f]{12}\.(rows|index|lock)|list-[0-9a-f]{12}\.lock")
     try:
         return [file for file in folder.iterdir() if file.name in names or written.fullmatch(file.name)]

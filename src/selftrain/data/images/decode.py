@@ -6,7 +6,6 @@ Knows nothing of folders, sequences of images, labels or tensors.
 from __future__ import annotations
 
 import contextlib
-import errno
 import io
 import logging
 import os
@@ -20,7 +19,7 @@ from numpy.typing import NDArray
 from PIL import Image, UnidentifiedImageError, features
 
 from selftrain.data.images.pixel_budget import VERY_LARGE, TooManyPixelsError, check_pixels, decoding
-from selftrain.errors import UserError
+from selftrain.errors import UserError, is_of_the_machine
 from selftrain.regular_files import open_regular
 from selftrain.text import first_line
 
@@ -44,10 +43,6 @@ _UPRIGHT = {
 
 # Pillow logs oddities of a file. Without a handler Python prints them to stderr, in the middle of a progress bar.
 logging.getLogger("PIL").addHandler(logging.NullHandler())
-
-
-OF_THE_MACHINE = (errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.ESTALE, errno.ETIMEDOUT)
-"""errors that say nothing about a file: no image is left out because of them"""
 
 
 class UnreadableImage(UserError):  # noqa: N818 - a record that is collected and counted, not only raised
@@ -175,7 +170,7 @@ def opened(source: str | os.PathLike[str] | bytes, name: str | None = None) -> I
         raise  # a problem of the machine or of a setting, not of the file
     except Exception as error:  # broken files raise OSError, SyntaxError, ValueError, struct.error, EOFError, ...
         called = name or ("(bytes)" if isinstance(source, bytes) else source)
-        if isinstance(error, OSError) and error.errno in OF_THE_MACHINE:
+        if isinstance(error, OSError) and is_of_the_machine(error):  # no image is left out because of it
             raise UserError(
                 f"{os.fspath(called)}: cannot be read now ({error.strerror}). That is a problem of the disk or of this "
                 f"machine, not of the image. Repeat the command, or move the image away if it cannot be read again."
@@ -202,6 +197,8 @@ def _reason(source: str | os.PathLike[str] | bytes, error: Exception) -> str:
 def _orientation(image: Image.Image) -> int:
     try:
         return int(image.getexif().get(_ORIENTATION_TAG, 1))
+    except MemoryError:
+        raise
     except Exception:  # broken metadata does not make an image unreadable
         return 1
 

@@ -18,7 +18,7 @@ from filelock import FileLock
 from selftrain.data.cache_folder import cache_root
 from selftrain.data.sources.label_file import NONE, SKIP, Row, check_alike, read_answers
 from selftrain.errors import UserError
-from selftrain.files import replacing
+from selftrain.files import replacing, sweep_parts
 
 HEADER = ("path", "label")
 Stamp = tuple[int, int, int]
@@ -54,6 +54,8 @@ class AnswerFile:
         """the row of each image, or of each path that is no image"""
         self._header: list[str] = list(HEADER)
         self._stamp: Stamp | None = None
+        self._swept = False
+        """whether what a killed session was writing has been deleted"""
         digest = hashlib.sha256(str(path.resolve()).encode("utf-8", "surrogateescape")).hexdigest()
         self._lock = cache_root() / "locks" / f"{digest[:24]}.lock"
 
@@ -73,6 +75,9 @@ class AnswerFile:
         self._lock.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(self._lock, timeout=30):
             others = self.refresh()
+            if not self._swept:
+                sweep_parts(self.path.resolve().parent, self.path.resolve().name)
+                self._swept = True
             before = {name: self.answers.get(name) for name in changes}
             header, cells, answers = list(self._header), dict(self._cells), dict(self.answers)
             for name, answer in changes.items():

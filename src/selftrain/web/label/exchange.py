@@ -67,7 +67,7 @@ def from_text(text: str, names: Iterable[str]) -> tuple[dict[str, str], int]:
 def _from_json(text: str) -> Iterable[tuple[str, str]]:
     try:
         tasks = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UserError(f"import: not a JSON file ({error}).") from None
     for task in tasks if isinstance(tasks, list) else [tasks]:
         if not isinstance(task, dict):
@@ -80,16 +80,20 @@ def _from_json(text: str) -> Iterable[tuple[str, str]]:
 
 def _choice(task: Mapping[str, Any]) -> str:
     """Return the class of a task: of its first annotation that was not cancelled, or of the minimal format."""
-    for annotation in task.get("annotations") or []:
+    for annotation in _list(task.get("annotations")):
         if not isinstance(annotation, dict) or annotation.get("was_cancelled"):
             continue
-        for result in annotation.get("result") or []:
+        for result in _list(annotation.get("result")):
             value = result.get("value") if isinstance(result, dict) else None
             choices = value.get("choices") if isinstance(value, dict) else None
             if isinstance(choices, list) and len(choices) == 1:
                 return str(choices[0])
     minimal = task.get("choice", task.get("label"))
     return minimal if isinstance(minimal, str) else ""
+
+
+def _list(value: Any) -> list[Any]:
+    return value if isinstance(value, list) else []
 
 
 def _from_csv(text: str) -> Iterable[tuple[str, str]]:

@@ -21,12 +21,12 @@ UNKNOWN = 0.5
 
 
 class Labeled(NamedTuple):
-    """The labeled training images of a run, as far as they are still there."""
+    """The labeled training images that a run folder holds."""
 
     images: Images
     labels: list[str]
     unit: Array
-    """(n, d) features of unit length"""
+    """(n, 256) projected features of unit length, see ``selftrain.runs.seen``"""
 
 
 class Served(Protocol):

@@ -15,6 +15,7 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from selftrain.data.images import UnreadableImage
+from selftrain.errors import UserError
 from selftrain.version import __version__
 from selftrain.web.pixels import Pixels
 from selftrain.web.serve.answer import Served
@@ -98,6 +99,8 @@ class ServeApp:
             answer = await asyncio.wait_for(run_in_threadpool(self.model.answer, content), SECONDS)
         except UnreadableImage as error:
             return JSONResponse({"error": f"this is not an image that can be read: {error.reason}"}, 422)
+        except UserError as error:  # of a stranger's model, for example
+            return JSONResponse({"error": str(error).replace("`", "")}, 500)
         except (asyncio.TimeoutError, TimeoutError):
             return JSONResponse({"error": f"no answer within {SECONDS:.0f} seconds"}, 503)
         finally:

@@ -10,16 +10,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.nn import functional as F
 
 from selftrain.console import Reporter
-from selftrain.data.features.rows import FeatureRows, feature_batches
+from selftrain.data.features.rows import feature_batches
 from selftrain.data.images import LoadedImages
-from selftrain.data.source import Source
 from selftrain.engine.evaluate import probabilities
 from selftrain.errors import UserError
 from selftrain.runs.predict import Predictor
 from selftrain.runs.run import Run
+from selftrain.runs.seen import project
+from selftrain.runs.thumbnails import LABELED, StoredThumbnails
 from selftrain.web.serve.answer import Labeled, as_answer, opened_image
 
 NEAREST = 6
@@ -40,24 +40,25 @@ class ServedModel:
         self._lock = threading.Lock()
 
     def _labeled(self, reporter: Reporter) -> Labeled | None:
-        """Return the labeled images with their features; None if they or the features are not there."""
-        extractor = self.predictor.extractor
-        if extractor is None or not self.run.layout.exists:
+        """Return the labeled images that the run folder holds; None if there are none.
+
+        The run may be a stranger's, so nothing that its settings name is opened.
+        """
+        layout, seen = self.run.layout, self.predictor.seen
+        if seen is None or self.predictor.extractor is None:
             return None
-        data = self.run.config.get("data", {})
-        try:
-            source = Source.from_settings(data.get("path"), root=data.get("root"), labels=data.get("labels"))
-            corpus = source.corpus(test=data.get("test"), unlabeled=data.get("unlabeled"), check="none")
-        except UserError as error:
-            reporter.warn(f"training images cannot be shown ({error})")
+        arrays = layout.read_thumbnails()
+        if f"{LABELED}names" not in arrays:
+            reporter.say("training images are not shown: an earlier version of selftrain trained this run")
             return None
-        position = {name: i for i, name in enumerate(corpus.images.names)}
-        entries = [e for e in self.run.layout.read_split().get("labeled", []) if e["path"] in position]
-        if not entries or isinstance(corpus.images, FeatureRows):
+        images, place = StoredThumbnails.read(arrays, LABELED), {name: i for i, name in enumerate(seen.names)}
+        label = {entry["path"]: entry["label"] for entry in layout.read_split().get("labeled", [])}
+        known = [i for i, name in enumerate(images.names) if name in place and name in label]
+        if not known:
             return None
-        images = corpus.images.subset([position[entry["path"]] for entry in entries])
-        features = torch.cat(list(feature_batches(extractor.features(images, ("clean",)), 256)))
-        return Labeled(images, [entry["label"] for entry in entries], F.normalize(features, dim=1).numpy())
+        shown = images.subset(known)
+        unit = seen.rows[[place[name] for name in shown.names]]
+        return Labeled(shown, [label[name] for name in shown.names], unit.numpy())
 
     def answer(self, content: bytes) -> dict[str, Any]:
         """Return the answer for an image, as the schema describes it; UnreadableImage if it is none."""
@@ -87,7 +88,7 @@ class ServedModel:
     def _nearest(self, x: torch.Tensor) -> list[dict[str, Any]]:
         if self.labeled is None:
             return []
-        cosines = self.labeled.unit @ F.normalize(x, dim=1)[0].numpy()
+        cosines = self.labeled.unit @ project(x.float().cpu())[0].numpy()
         rows = np.argsort(-cosines, kind="stable")[:NEAREST].tolist()
         names = self.labeled.images.names
         return [
