@@ -28,9 +28,10 @@ from selftrain.cli.app import app
 from selftrain.console import Reporter
 from selftrain.data.source import Source
 from selftrain.errors import UserError
-from selftrain.methods import METHODS, make_method, method_info
+from selftrain.methods import DST, METHODS, make_method, method_info
 from selftrain.methods.spelling import parse
 from selftrain.runs.layout import RunLayout
+from selftrain.runs.resolve import resolve
 from tests.folders import layout_2
 from tests.processes import command_of, descendants, die, started, wait_for
 
@@ -53,6 +54,32 @@ def test_every_bench_is_well_formed() -> None:
             options = {k.removeprefix("method."): v for k, v in row.settings.items() if k.startswith("method.")}
             assert make_method(row.method, str(bench.settings["regime"]), options)
         assert len({row.name for row in bench.rows}) == len(bench.rows)
+
+
+@pytest.mark.parametrize(("name", "regime"), [("cpu/finetune", "finetune"), ("cpu/scratch", "scratch")])
+def test_whole_networks_are_trained_alike_for_every_method(name: str, regime: str) -> None:
+    settings = [resolve({"method": cell.row.method, **cell.settings})[0] for cell in cells_of(find_bench(name), 2)]
+    assert {one.regime for one in settings} == {regime}
+    assert {one.data.split_seed for one in settings} == {1, 2}  # two draws
+    same = {
+        (one.train.steps, one.train.batch, one.train.unlabeled_batch, one.optim.lr, one.data.size) for one in settings
+    }
+    assert len(same) == 1
+    for row in find_bench(name).rows:
+        base = parse(row.method).given.get("base")
+        assert find_bench(name).baseline(row) == (base.name if base else "supervised" * (row.method != "supervised"))
+
+
+def test_the_warm_up_of_a_short_run_is_the_share_of_a_long_one() -> None:
+    released, paper = (
+        make_method(row.method, "finetune", {k.removeprefix("method."): v for k, v in row.settings.items()})
+        for row in find_bench("cpu/finetune").rows
+        if row.method in ("dst(fixmatch)", "dst(fixmatch, preset=paper)")
+    )
+    assert isinstance(released, DST)
+    assert isinstance(paper, DST)
+    assert (released.preset, released.warmup) == ("released", 0.025)  # 1,000 of 40,000
+    assert (paper.preset, paper.warmup) == ("paper", 0.0)
 
 
 def test_every_method_is_in_the_bench_of_every_method() -> None:

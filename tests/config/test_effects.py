@@ -106,6 +106,8 @@ FROM_STORED_VIEWS: dict[str, tuple[Any, Mapping[str, Any]]] = {
 UNSEEN = {
     "regime": "the three kinds of runs are different regimes",
     "network.weights": "tests/nn/test_backbones.py",
+    "network.tune": "tests/nn/test_tuning.py",
+    "network.lora_rank": "tests/nn/test_tuning.py",
     "network.pixels": "tests/nn/test_onnx_backbone.py",
     "network.sync_bn": "several devices",
     "train.compile": "rounding; a minute to compile",

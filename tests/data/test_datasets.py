@@ -33,6 +33,8 @@ from selftrain.runs.resolve import resolve
 from tests.data.test_download import Server, server
 
 __all__ = ["server"]  # a fixture
+PUBLISHED = [name for name, spec in DATASETS.items() if spec.built is None]
+"""datasets as they are published; test_built.py tests the others"""
 CLASSES, TRAIN, TEST = 3, 5, 2  # of each class, where the format does not say otherwise
 
 
@@ -319,7 +321,7 @@ def make(build: Build, monkeypatch: pytest.MonkeyPatch) -> Make:
 
 
 def test_every_dataset_of_the_paper_has_a_format_here() -> None:
-    assert list(DATASETS) == ["digits", *FORMATS]
+    assert ["digits", *FORMATS] == PUBLISHED
 
 
 @pytest.mark.parametrize("name", FORMATS)
@@ -544,7 +546,7 @@ def test_the_table_says_what_the_paper_says() -> None:
     assert {name for name, spec in DATASETS.items() if spec.metric == "mean_per_class"} == per_class
     backbones = {"cifar10": "wrn-28-2", "svhn": "wrn-28-2", "cifar100": "wrn-28-8", "stl10": "wrn-37-2"}
     for name, spec in DATASETS.items():
-        if name != "digits":
+        if name != "digits" and spec.built is None:
             assert spec.backbone == backbones.get(name, "resnet50.tv_in1k")
             assert (spec.regime == "scratch") == (name in backbones)
             assert spec.title
@@ -598,7 +600,7 @@ def test_the_list(tmp_path: Path) -> None:
 def test_the_documentation_has_the_same_table() -> None:
     page = (Path(__file__).parents[2] / "docs/reference/datasets.md").read_text(encoding="utf-8")
     for name, spec in DATASETS.items():
-        if name == "digits":
+        if name == "digits" or spec.built is not None:
             continue
         pool = f"{spec.train:,}" + (f" and {spec.unlabeled:,} unlabeled" if spec.unlabeled else "")
         metric = {"accuracy": "top-1", "mean_per_class": "mean per class"}[spec.metric]

@@ -13,11 +13,12 @@ from selftrain.bench.from_yaml import read_bench
 from selftrain.bench.paper import PAPER
 from selftrain.bench.piles import PILE
 from selftrain.bench.spec import Bench
+from selftrain.bench.trained import TRAINED
 from selftrain.bench.tune import STUDIES, TUNE
 from selftrain.errors import UserError, nearest
 
 YAML_SUFFIXES = (".yaml", ".yml")
-BENCHES: dict[str, Bench] = {**CPU, **PILE, **TUNE, **PAPER, **STUDIES, **FIGURES}
+BENCHES: dict[str, Bench] = {**CPU, **TRAINED, **PILE, **TUNE, **PAPER, **STUDIES, **FIGURES}
 
 
 def find_bench(name: str) -> Bench:

@@ -136,6 +136,11 @@ class NetworkSettings:
     pixels: Annotated[str, ADDED] = "imagenet"
     """backbone in a file: how it expects pixels: imagenet, clip, half (-1 to 1), unit (0 to 1), bytes (0 to 255), or
     six numbers, the means and standard deviations of red, green and blue"""
+    tune: Annotated[Literal["all", "norm", "lora"], ADDED] = "all"
+    """finetune: train the whole backbone (all), its normalisation layers (norm), or low-rank changes of its linear
+    layers (lora, for transformers), which are added to its weights when the model is saved; heads are always trained"""
+    lora_rank: Annotated[int, Between(1, 4096), ADDED] = 8
+    """network.tune=lora: rank of the change of each linear layer"""
     bottleneck: Annotated[int, Between(0, 65536)] = UNSET
     """width of Linear-BN-ReLU-Dropout between backbone and heads; 0 for none"""
     dropout: Annotated[float, Between(0, 0.99)] = 0.5

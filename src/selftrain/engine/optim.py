@@ -14,6 +14,8 @@ from torch import nn
 from selftrain.config.settings import OptimSettings
 from selftrain.methods.base import Method
 from selftrain.nn.network import Network
+from selftrain.nn.norms import is_norm
+from selftrain.nn.tuning import low_rank_weights
 
 
 def make_optimizers(net: Network, settings: OptimSettings, method: Method) -> list[torch.optim.Optimizer]:
@@ -26,11 +28,12 @@ def make_optimizers(net: Network, settings: OptimSettings, method: Method) -> li
 def make_sgd(net: Network, settings: OptimSettings, taken: Collection[nn.Parameter] = ()) -> torch.optim.Optimizer:
     """Return SGD over the trainable parameters not in ``taken``, grouped by learning rate and weight decay."""
     backbone = {parameter for one in net.members for parameter in one.psi.backbone.parameters()}
+    backbone -= low_rank_weights(net)
     without_decay = set()
     if not settings.norm_decay:
         for module in net.modules():
             for name, parameter in module.named_parameters(recurse=False):
-                if name == "bias" or isinstance(module, (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm)):
+                if name == "bias" or is_norm(module):
                     without_decay.add(parameter)
     groups: dict[tuple[float, float], list[nn.Parameter]] = {}
     for parameter in net.parameters():

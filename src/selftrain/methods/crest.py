@@ -46,8 +46,7 @@ class _Aligned(nn.Module):
         self.h, self.offset = h, offset
 
     def forward(self, x: Tensor) -> Tensor:
-        logits: Tensor = self.h(x).float() + self.offset
-        return logits
+        return torch.add(self.h(x).float(), self.offset)
 
 
 @dataclass(frozen=True)
@@ -124,9 +123,8 @@ class CReST(AddOn):
         logits, y = net.h(u.weak).float(), net.part("chosen", Chosen).y[unlabeled.index]
         known = y >= 0
         extra = (F.cross_entropy(logits, y.clamp(min=0), reduction="none") * known).sum()
-        own = self.supervise(net, net.h, l)
         terms = {
-            "labeled": (len(labeled) * own + extra) / (len(labeled) + known.sum()),
+            "labeled": (len(labeled) * self.supervise(net, net.h, l) + extra) / (len(labeled) + known.sum()),
             "unlabeled": self.weight(net) * self.imitate(net, net.h, u, f_hat),
         }
         self.record(net, l, u, f_hat)
@@ -146,8 +144,7 @@ def choose(p: Tensor, shares: Tensor, alpha: float) -> Tensor:
     ordered = shares.sort(descending=True).values.clamp(min=1e-6)
     part = (ordered[len(shares) - 1 - rank] / ordered[0]).pow(1 / alpha)
     found = torch.full_like(y, -1)
-    for k in range(len(shares)):
-        rows = torch.nonzero(y == k)[:, 0]
-        surest = rows[confidence[rows].argsort(descending=True, stable=True)]
-        found[surest[: int(len(rows) * float(part[k]) + 1e-6)]] = k
+    for k, share in enumerate(part.tolist()):
+        surest = confidence.where(y == k, -1).argsort(descending=True, stable=True)
+        found[surest[: int(int((y == k).sum()) * share + 1e-6)]] = k
     return found

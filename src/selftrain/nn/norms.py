@@ -1,4 +1,4 @@
-"""Batch norm: its running statistics, and statistics over a batch that several ranks share.
+"""Normalisation layers: the running statistics of batch norm, and statistics over a batch that several ranks share.
 
 Knows nothing of the networks that the layers are part of.
 """
@@ -16,6 +16,12 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.overrides import TorchFunctionMode
 
 from selftrain.nn.collectives import all_stacked
+
+
+def is_norm(module: nn.Module) -> bool:
+    """Tell whether a module is a normalisation layer; timm has RMS norms of its own."""
+    kinds = (nn.modules.batchnorm._NormBase, nn.LayerNorm, nn.GroupNorm, nn.RMSNorm)
+    return isinstance(module, kinds) or "rmsnorm" in type(module).__name__.lower()
 
 
 def batch_norms(module: nn.Module) -> list[_BatchNorm]:

@@ -321,11 +321,16 @@ def _announce(training: Training, loop: Loop, reporter: Reporter) -> None:
     reporter.say(
         f"{training.name} on {corpus.name}: {len(corpus.classes)} classes, "
         f"{len(split.labeled)} labeled and {len(split.unlabeled)} unlabeled {'rows' if card.features else 'images'}, "
-        f"{settings.regime} regime, {f'features of {card.features} numbers' if card.features else seen}, "
+        f"{_regime(settings)}, {f'features of {card.features} numbers' if card.features else seen}, "
         f"seed {settings.seed}" + (f"; from step {loop.step}" if loop.step else "")
     )
     if remark := training.method.remarks.get(settings.regime):
         reporter.say(f"{training.method.name}: {remark}")
+
+
+def _regime(settings: Settings) -> str:
+    part = settings.network.tune
+    return f"{settings.regime} regime" + ("" if part == "all" else f" (network.tune={part})")
 
 
 def _alarms(training: Training, loop: Loop) -> list[str]:

@@ -30,6 +30,7 @@ from selftrain.nn.layers import Blend, Classifier, Committee, Encoder, OnFeature
 from selftrain.nn.network import Network, Task
 from selftrain.nn.onnx_backbone import OnnxBackbone, is_file_backbone
 from selftrain.nn.tensor_file import Stored, check_finite, read_tensors, stored_tensors, write_tensors
+from selftrain.nn.tuning import merged_state
 from selftrain.runs.layout import ModelLayout
 from selftrain.text import first_line
 from selftrain.version import __version__
@@ -152,7 +153,7 @@ def save_model(
     left_out = () if save_backbone or not card.frozen else (BACKBONE,)
     state = {
         name: tensor.detach().cpu().contiguous()
-        for name, tensor in model.state_dict().items()
+        for name, tensor in merged_state(model).items()
         if not (left_out and name.startswith(left_out))
     }
     files, within = ModelLayout(folder), folder.parent

@@ -28,6 +28,7 @@ from selftrain.errors import UserError
 from selftrain.nn.backbones import Backbone, build_backbone
 from selftrain.nn.layers import Classifier, OnFeatures, UnitFeatures
 from selftrain.nn.onnx_backbone import is_file_backbone
+from selftrain.nn.tuning import tune
 from selftrain.runs.extractor import Extractor, Features, image_views
 from selftrain.runs.model import ModelCard, make_card, make_classifier, make_encoder, weights_hash
 
@@ -141,13 +142,14 @@ def _pixel_inputs(settings: Settings, corpus: Corpus) -> PixelInputs:
             f'Choose `regime="frozen"`.'
         )
     backbone = build_backbone(network.backbone, weights=weights, size=data.size, channels=1 if grey else 3)
+    side = data.size or backbone.preprocessing.size
+    tune(backbone, network.tune, network.lora_rank, side)
     if settings.regime == "scratch":
         # Statistics that lag behind the weights would make a short run's model useless in evaluation.
         momentum = network.bn_momentum or min(0.1, max(0.001, 1000 / settings.train.steps))
         for module in backbone.modules():
             if isinstance(module, nn.modules.batchnorm._BatchNorm):
                 module.momentum = momentum
-    side = data.size or backbone.preprocessing.size
     integers = corpus.integer_classes
     card = make_card(network, backbone, corpus.classes, side, _clean_crop(data), integer_classes=integers)
     classifier = make_classifier(card, backbone, channels_last=settings.train.channels_last)

@@ -14,6 +14,8 @@ from typing import Any, Literal
 from selftrain.console import Reporter
 from selftrain.data.cache_folder import cache_root
 from selftrain.data.corpus import Corpus, Metric
+from selftrain.data.sources import built
+from selftrain.data.sources.built import Built
 from selftrain.data.sources.download import RemoteFile, make_ready
 from selftrain.data.sources.readers import (
     ClassFolders,
@@ -70,6 +72,11 @@ class DatasetSpec:
     """Which images are for training and testing, where it is not obvious."""
 
     @property
+    def built(self) -> Built | None:
+        """The folder that is built from the files, if they are not read as they are published."""
+        return self.read if isinstance(self.read, Built) else None
+
+    @property
     def is_bundled(self) -> bool:
         """Whether it comes with the installed packages, without a download."""
         return not self.files and not self.by_hand
@@ -90,8 +97,10 @@ class DatasetSpec:
         return cache_root() / "datasets" if root is None else Path(root)
 
     def make_ready(self, root: str | os.PathLike[str] | None, reporter: Reporter) -> Path:
-        """Download missing files, and return the folder of datasets."""
+        """Download what is missing, build from it what is to be built, and return the folder of datasets."""
         folder = self.folder(root)
+        if self.built is not None and self.built.is_ready(folder):
+            return folder
         if root is not None and (self.files or self.by_hand) and not folder.is_dir():
             raise UserError(
                 f"`root` {root}: the folder does not exist. Create it, and {self.name} is downloaded to it."
@@ -100,6 +109,8 @@ class DatasetSpec:
             if not (folder / path).exists():
                 raise UserError(f"{self.name}: {folder / path} does not exist and cannot be downloaded: {self.how}")
         make_ready(self.files, folder, self.name, reporter)
+        if self.built is not None:
+            self.built.build(folder, reporter)
         return folder
 
     def load(self, root: str | os.PathLike[str] | None = None, reporter: Reporter | None = None) -> Corpus:
@@ -160,6 +171,34 @@ canna lily, hippeastrum, bee balm, ball moss, foxglove, bougainvillea, camellia,
 blanket flower, trumpet creeper, blackberry lily
 """
 
+CIFAR10 = RemoteFile(
+    f"{TORONTO}/cifar-10-python.tar.gz", "md5:c58f30108f718f92721af3b95e74349a", 170498071, ("cifar-10-batches-py",)
+)
+CALTECH101 = RemoteFile(
+    f"{CALTECH}/mzrjq-6wc02/files/caltech-101.zip", "md5:3138e1922a9193bfa496528edbbc45d0", 137414764,
+    ("caltech101/101_ObjectCategories",), into="caltech101", inner="caltech-101/101_ObjectCategories.tar.gz",
+)  # fmt: skip
+UCMERCED = RemoteFile(
+    "http://weegee.vision.ucmerced.edu/datasets/UCMerced_LandUse.zip", "md5:5b7ec56793786b6dc8a908e8854ac0e4",
+    332468434, ("UCMerced_LandUse",),
+)  # fmt: skip
+GTSRB = RemoteFile(
+    "https://sid.erda.dk/public/archives/daaeac0d7ce1152aea9b61d9f1e19370/GTSRB-Training_fixed.zip",
+    "md5:513f3c79a4c5141765e10e952eaa2478", 187490228, ("GTSRB_original/GTSRB",), into="GTSRB_original",
+)  # fmt: skip
+# The folders behind our tables. Hashes are those of our copies.
+CIFAR10_MINI = Built(
+    "cifar10-mini", built.cifar10_mini, 14000, "07f4444254e2b057ce8ac2c6262233892a2e5b12fe661cf387b42506e7df469d"
+)
+UCMERCED_FOLDER = Built(
+    "ucmerced", built.ucmerced, 2100, "56ed8d6785e2aeb864a994ad559b523d9eb4eb3a2a213699c31daf1d2afefcb3", quality=75
+)
+CALTECH101_MINI = Built(
+    "caltech101-mini", built.caltech101_mini, 8709, "13a2f14f05d7f776851b8d0990452cacd5a03cd0b068cf37b7a249698bfc0de5",
+    quality=80,
+)  # fmt: skip
+GTSRB_FOLDER = Built("gtsrb", built.gtsrb, 5327, "e32ac5bc07c4d684ece56c15298f66d4e260e6e252f6ffd59ed79441c58b095e")
+
 DATASETS: dict[str, DatasetSpec] = {
     spec.name: spec
     for spec in (
@@ -170,9 +209,7 @@ DATASETS: dict[str, DatasetSpec] = {
         ),
         DatasetSpec(
             "cifar10", "CIFAR-10", TorchVision("CIFAR10", ({"train": True},), ({"train": False},)),
-            (RemoteFile(f"{TORONTO}/cifar-10-python.tar.gz", "md5:c58f30108f718f92721af3b95e74349a", 170498071,
-                        ("cifar-10-batches-py",)),),
-            10, 50000, 10000, size=32, regime="scratch", defaults=_scratch("wrn-28-2"),
+            (CIFAR10,), 10, 50000, 10000, size=32, regime="scratch", defaults=_scratch("wrn-28-2"),
         ),
         DatasetSpec(
             "cifar100", "CIFAR-100", TorchVision("CIFAR100", ({"train": True},), ({"train": False},)),
@@ -199,10 +236,7 @@ DATASETS: dict[str, DatasetSpec] = {
         ),
         DatasetSpec(
             "caltech101", "Caltech-101", ClassFolders("caltech101/101_ObjectCategories", train_per_class=30),
-            (RemoteFile(f"{CALTECH}/mzrjq-6wc02/files/caltech-101.zip", "md5:3138e1922a9193bfa496528edbbc45d0",
-                        137414764, ("caltech101/101_ObjectCategories",), into="caltech101",
-                        inner="caltech-101/101_ObjectCategories.tar.gz"),),
-            102, 3060, 6084, metric="mean_per_class", defaults=PRETRAINED,
+            (CALTECH101,), 102, 3060, 6084, metric="mean_per_class", defaults=PRETRAINED,
             split="30 per class by a fixed rule, the others for testing; background is a class",
         ),
         DatasetSpec(
@@ -277,6 +311,22 @@ DATASETS: dict[str, DatasetSpec] = {
                         ("SUN397",))),
             397, 19850, 19850, defaults=PRETRAINED,
             split="partition 1 of 10: 50 per class for training and 50 for testing",
+        ),
+        DatasetSpec(
+            "cifar10-mini", "CIFAR-10, part of it", CIFAR10_MINI, (CIFAR10,), 10, 10000, 4000, size=32,
+            split="1,000 train and 400 test images per class, from a list",
+        ),
+        DatasetSpec(
+            "ucmerced", "UC Merced Land Use", UCMERCED_FOLDER, (UCMERCED,), 21, 1680, 420, size=256,
+            split="20 images per class for testing, from a list",
+        ),
+        DatasetSpec(
+            "caltech101-mini", "Caltech-101, smaller images", CALTECH101_MINI, (CALTECH101,), 100, 6643, 1599, size=136,
+            split="a fifth for testing, by a hash of their names; without Faces; the background is the folder junk",
+        ),
+        DatasetSpec(
+            "gtsrb", "German traffic signs, every fifth frame", GTSRB_FOLDER, (GTSRB,), 43, 4373, 954, size=64,
+            flip=False, split="a fifth of the tracks for testing, by a hash of their names",
         ),
     )
 }  # fmt: skip
