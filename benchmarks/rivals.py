@@ -318,11 +318,16 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("rivals.jsonl"), help="file of results, which is resumed")
     parser.add_argument("--only", action="append", help="a dataset; may be given several times")
     parser.add_argument(
-        "--estimator", action="append", choices=tuple(dict.fromkeys((*RIVALS, *VARIANTS))), help="one of them; may be given several times"
+        "--estimator",
+        action="append",
+        choices=tuple(dict.fromkeys((*RIVALS, *VARIANTS))),
+        help="one of them; may be given several times",
     )
     parser.add_argument("--labels", type=int, nargs="+", default=[1, 4, 25], help="labels per class")
     parser.add_argument("--draws", type=int, default=3, help="random draws of the labels")
-    parser.add_argument("--held-out", action="store_true", help="compare settings of DSTClassifier on held-out training rows")
+    parser.add_argument(
+        "--held-out", action="store_true", help="compare settings of DSTClassifier on held-out training rows"
+    )
     parser.add_argument("--processes", type=int, default=1)
     parser.add_argument("--markdown", action="store_true", help="print the tables of the file, without measuring")
     options = parser.parse_args()
