@@ -217,7 +217,8 @@ def test_two_ranks_tune_as_one_does(tmp_path: Path, strategy: str) -> None:
     command = [
         sys.executable, "-m", "selftrain", "train", str(data), "--regime", "finetune", "--backbone", VIT,
         "--size", str(SIDE), "--steps", "6", "--method", METHOD, "--labels-per-class", "2", "--quiet",
-        "--out", str(tmp_path / "two"), *(word for name, value in given.items() for word in ("--set", f"{name}={value}")),
+        "--out", str(tmp_path / "two"),
+        *(word for name, value in given.items() for word in ("--set", f"{name}={value}")),
     ]  # fmt: skip
     subprocess.run(command, check=True, timeout=300)
     one, two = (

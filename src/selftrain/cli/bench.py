@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from selftrain.bench.cells import Cell
     from selftrain.bench.grid import Executor
     from selftrain.bench.spec import Bench
+    from selftrain.console import Reporter
     from selftrain.runs.layout import Results
 
 
@@ -87,6 +88,22 @@ DryRun = Annotated[
 TeraFlops = Annotated[
     float, typer.Option(min=0.001, help="--dry-run: operations per second that a GPU sustains, in units of 10^12.")
 ]
+Smoke = Annotated[
+    bool,
+    typer.Option(
+        "--smoke",
+        help="Take 20 steps of every run on this CPU, with noise for images and small networks, to see that all of "
+        "them work. Keeps nothing.",
+    ),
+]
+Publish = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="DIR",
+        help="Instead of running a bench, write one page of results per question to DIR, from all finished benches in "
+        "--out.",
+    ),
+]
 
 
 def bench(
@@ -111,6 +128,8 @@ def bench(
     method_file: MethodFiles = None,
     dry_run: DryRun = False,
     tflops: TeraFlops = 20.0,
+    smoke: Smoke = False,
+    publish: Publish = None,
     quiet: Quiet = False,
 ) -> None:
     """Run every method of a bench on every dataset with every seed, and show the table.
@@ -123,6 +142,9 @@ def bench(
         wanted = {"row": row, "dataset": dataset, "variant": variant, "seed": None if seed is None else str(seed)}
         _verify(verify, wanted, root, tolerance)
         return
+    if publish is not None:
+        _publish(publish, out)
+        return
     if name is None:
         raise UserError("bench: which one? See 'selftrain list benches'.")
     from selftrain.bench.cells import cells_of
@@ -133,18 +155,45 @@ def bench(
         allow_method_file(file)
     chosen = _choose(name, [name_files(text) for text in methods or []], datasets)
     cells = cells_of(chosen, seeds, settings_from(set_))
-    if dry_run:
-        from selftrain.bench.dry_run import describe
-
-        typer.echo(describe(cells, tflops))
-        return
     reporter = make_reporter(context, quiet)
+    if dry_run:
+        _describe(cells, tflops)
+        return
+    if smoke:
+        _smoke([cell for cell in cells if cell.seed == 0], reporter)
+        return
     executor = _executor(engine, processes, ray_address, gpus_per_run)
     with _sigterm_like_ctrl_c():
         done, failed = run_grid(cells, root, out, executor, reporter)
     reporter.say(f"table: {_write_tables(chosen, done, out, name)}.md, .tex and .csv")
     if failed:
         raise UserError(f"{len(failed)} of {len(cells)} runs failed, the first: {next(iter(failed.values()))}")
+
+
+def _describe(cells: list[Cell], tflops: float) -> None:
+    from selftrain.bench.dry_run import describe
+
+    typer.echo(describe(cells, tflops))
+
+
+def _smoke(cells: list[Cell], reporter: Reporter) -> None:
+    from selftrain.bench.smoke import STEPS, smoke
+
+    done, failed = smoke(cells, reporter)
+    typer.echo(f"{done} of {len(cells)} runs took {STEPS} steps per round on stand-ins")
+    if failed:
+        cell, reason = next(iter(failed.items()))
+        raise UserError(f"{len(failed)} of {len(cells)} runs failed, the first: {cell}: {reason}")
+
+
+def _publish(folder: Path, out: Path) -> None:
+    from selftrain.bench.publish import publish
+
+    pages, missing = publish(folder, out)
+    for page in pages:
+        typer.echo(f"page: {page}")
+    if missing:
+        typer.echo(f"not finished in {out}, and left out: {', '.join(missing)}")
 
 
 def _choose(name: str, methods: list[str] | None, datasets: list[str] | None) -> Bench:

@@ -50,8 +50,8 @@ def resolve(given: Mapping[str, Any], method: Method | None = None) -> tuple[Set
         raise UserError(f'`regime="{settings.regime}"`: features train in the frozen regime only. Leave it out.')
     if settings.network.tune != "all" and settings.regime != "finetune":
         raise UserError(
-            f"network.tune={settings.network.tune}: part of a backbone is tuned in the finetune regime only, not in the "
-            f'{settings.regime} regime. Pass `regime="finetune"`, or leave it out.'
+            f"network.tune={settings.network.tune}: part of a backbone is tuned in the finetune regime only, not in "
+            f'the {settings.regime} regime. Pass `regime="finetune"`, or leave it out.'
         )
     return with_values(settings, {"method": spell_method(method)}), method
 

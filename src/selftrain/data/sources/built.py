@@ -88,8 +88,8 @@ class Built:
         names = names_below(folder) if folder.is_dir() else []
         if (found := list_hash(names)) != self.digest:
             raise UserError(
-                f"{self.folder}: {folder} has {len(names)} files with the list hash {found[:12]}, not {self.files} files "
-                f"with {self.digest[:12]}. {advice}"
+                f"{self.folder}: {folder} has {len(names)} files with the list hash {found[:12]}, not "
+                f"{self.files} files with {self.digest[:12]}. {advice}"
             )
 
     def __call__(self, root: Path) -> Parts:
