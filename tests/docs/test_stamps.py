@@ -15,7 +15,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 NUMBER = re.compile(r"(?<![\w.])\d[\d,]*\.\d+(?![\w.])")
 REVISION = re.compile(r"[Rr]evisions? `?([0-9a-f]{7,40})\b")
 DATE = re.compile(r"\b20\d\d-\d\d-\d\d\b")
-COMMAND = re.compile(r"\b(selftrain [a-z]|python3? -m |python (docs|benchmarks)/|make [a-z])")
+COMMAND = re.compile(r"\b(selftrain [a-z]|python3? -m |python (docs|benchmarks)/|make [a-z]|du -)")
 
 
 def tables(text: str) -> Iterator[tuple[int, list[str]]]:
