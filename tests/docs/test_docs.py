@@ -60,7 +60,7 @@ def test_the_loop_in_own_loop_md_runs(capsys: pytest.CaptureFixture[str]) -> Non
 def test_the_code_in_start_embeddings_md_runs(capsys: pytest.CaptureFixture[str]) -> None:
     run(blocks(ROOT / "docs" / "start" / "embeddings.md", "python"))
     printed = capsys.readouterr().out.split()
-    assert float(printed[0]) > 0.8
+    assert float(printed[0]) > 0.7
     assert float(printed[-2]) > 0.5  # held-out labels
     assert "blend" in printed or "labels_only" in printed
 

@@ -46,7 +46,7 @@ def test_the_site_is_complete_and_loads_nothing_from_the_network(site: Path) -> 
     for public in set(selftrain.__all__) - {"__version__"}:
         assert re.search(rf'id="selftrain\.[\w.]*\b{public}"', reference), public
     for tutorial in ("photos", "embeddings", "own-method"):
-        assert "jp-OutputArea" in pages[f"tutorials/{tutorial}.html"]
+        assert "jupyter-wrapper" in pages[f"tutorials/{tutorial}.html"]
 
 
 def test_no_page_is_long() -> None:

@@ -51,13 +51,14 @@ def test_tutorials_can_be_run_anywhere_and_show_their_outputs(name: str) -> None
     (parameters,) = [cell for cell in code if "parameters" in cell["metadata"].get("tags", ())]
     assert set(re.findall(r"^(\w+) = ", source(parameters), flags=re.MULTILINE)) == set(SMALL[name])
     outputs = [output for cell in code for output in cell["outputs"]]
-    assert outputs
     assert not [output for output in outputs if output.get("name") == "stderr"]
     shown = json.dumps(outputs)
     assert str(Path.home()) not in shown
     assert "/tmp/" not in shown
     last = source(cells(name, "markdown")[-1])
-    assert re.search(rf"`python docs/run_notebooks.py {name}`, revision [0-9a-f]{{7}}, \d{{4}}-\d\d-\d\d", last)
+    made = re.search(rf"`python docs/run_notebooks.py {name}`, revision [0-9a-f]{{7}}, \d{{4}}-\d\d-\d\d", last)
+    assert bool(outputs) == bool(made)
+    assert made or "have not been made yet" in last
 
 
 @pytest.mark.parametrize("name", SMALL)
