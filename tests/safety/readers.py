@@ -323,15 +323,21 @@ def _read_npz(path: Path) -> None:
     is_feature_path(str(path))
 
 
+BYTES: dict[str, tuple[str, Callable[[Path], Any]]] = {
+    "tar": ("s.tar", lambda path: _index(str(path))),
+    "npz": ("f.npz", _read_npz),
+    "npy": ("f.npy", map_npy),
+    "csv": ("labels.csv", read_rows),
+    "yaml": ("config.yaml", read_config),
+    "safetensors": ("t.safetensors", read_tensors),
+    "checkpoint": ("checkpoints/last.json", lambda path: load_checkpoint(path.parent)),
+    "onnx": ("m.onnx", _predict),
+    "answers": ("labels.csv", _answers),
+}
+"""a valid file among the seeds, and what reads it"""
 READERS: dict[str, Callable[[Seeds], Case]] = {
     "image": _image,
-    "tar": _bytes_of("s.tar", lambda path: _index(str(path))),
-    "npz": _bytes_of("f.npz", _read_npz),
-    "npy": _bytes_of("f.npy", map_npy),
-    "csv": _bytes_of("labels.csv", read_rows),
-    "yaml": _bytes_of("config.yaml", read_config),
-    "safetensors": _bytes_of("t.safetensors", read_tensors),
-    "checkpoint": _bytes_of("checkpoints/last.json", lambda path: load_checkpoint(path.parent)),
+    **{name: _bytes_of(*both) for name, both in BYTES.items()},
     "model.json": _json_of("model", "model.json", load_model),
     "results.json": _json_of("run", "results.json", lambda run: write_report([run])),
     "metrics.jsonl": _json_of("run", "metrics.jsonl", lambda run: write_report([run])),
@@ -339,10 +345,8 @@ READERS: dict[str, Callable[[Seeds], Case]] = {
     "reference.json": _json_of("run", "reference.json", lambda run: write_report([run])),
     "config.yaml": _json_of("run", "config.yaml", lambda run: write_report([run])),
     "outputs.npz": _outputs,
-    "onnx": _bytes_of("m.onnx", _predict),
     "onnx metadata": _metadata,
     "feature store": _store,
-    "answers": _bytes_of("labels.csv", _answers),
     "label studio": _exchange,
     "words": _words,
     "settings": _settings,

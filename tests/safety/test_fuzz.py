@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
+from tests.safety.coverage_fuzz import CORPUS, one_input
 from tests.safety.fuzz import fuzz
 from tests.safety.readers import READERS, SLOW
 
@@ -23,3 +26,12 @@ def test_hostile_records_are_refused_in_one_line(name: str) -> None:
     found = fuzz(8, seed=1, names=(name,))
     assert found.errors == []
     assert found.slowest[0] < 5
+
+
+@pytest.mark.parametrize("name", sorted(folder.name for folder in CORPUS.iterdir()))
+def test_the_corpus_is_read_or_refused_in_one_line(name: str, tmp_path: Path) -> None:
+    """The inputs that coverage-guided fuzzing starts from, and those that it once found; whole and cut in half."""
+    check = one_input(name, tmp_path)
+    for file in sorted((CORPUS / name).iterdir()):
+        check(file.read_bytes())
+        check(file.read_bytes()[: file.stat().st_size // 2])
