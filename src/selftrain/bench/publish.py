@@ -75,7 +75,8 @@ def find_runs(name: str, out: Path) -> Found | None:
 
 def publish(folder: Path, out: Path) -> tuple[list[Path], list[str]]:
     """Write a page for each question that has results; return the pages, and the benches without."""
-    pages, missing = [], []
+    pages: list[Path] = []
+    missing: list[str] = []
     for name, question in QUESTIONS.items():
         found = {bench: find_runs(bench, out) for bench in question.benches}
         missing += [bench for bench, runs in found.items() if runs is None]

@@ -51,8 +51,8 @@ class Paired:
 
 def _signs(n: int) -> NDArray[np.float64]:
     if n <= EXACT:
-        return 1.0 - 2.0 * (np.arange(2**n)[:, None] >> np.arange(n) & 1)
-    return np.random.default_rng(0).choice([-1.0, 1.0], (2**EXACT, n))
+        return np.asarray(1.0 - 2.0 * (np.arange(2**n)[:, None] >> np.arange(n) & 1), np.float64)
+    return np.asarray(np.random.default_rng(0).choice([-1.0, 1.0], (2**EXACT, n)), np.float64)
 
 
 def compare(runs: Mapping[Cell, Mapping[str, Any]], row: str, baseline: str) -> Paired | None:

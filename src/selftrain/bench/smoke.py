@@ -49,8 +49,9 @@ class StandIn:
     def __call__(self, root: Path) -> Parts:
         K, n = self.spec.classes, self.per_class
         classes = tuple(f"class {k:03d}" for k in range(K))
-        labels, test_labels = np.repeat(np.arange(K), n), np.repeat(np.arange(K), TESTED)
-        unlabeled = np.full(4 * K if self.spec.unlabeled else 0, -1)
+        numbers = np.arange(K, dtype=np.int64)
+        labels, test_labels = np.repeat(numbers, n), np.repeat(numbers, TESTED)
+        unlabeled = np.full(4 * K if self.spec.unlabeled else 0, -1, np.int64)
         pool = np.concatenate([labels, unlabeled])
         return Parts(classes, self._images("train", pool), pool, self._images("test", test_labels), test_labels)
 

@@ -1,7 +1,8 @@
 """Benches that train whole networks on two CPU cores: fine-tuned from pretrained weights, and from random ones.
 
 Knows nothing of our results. Steps are chosen so that both benches together, with two seeds, take less than eight
-hours; ``docs/benchmarks.md`` has the times that they were measured from.
+hours. On one busy core, a step of DST took 1.5 s with 32 + 32 images of 64 px (lite0), and 0.34 s with 32 + 96 of 32 px
+(wrn-tiny).
 """
 
 from __future__ import annotations

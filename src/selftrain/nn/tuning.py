@@ -40,8 +40,8 @@ class LowRank(nn.Linear):
 def tune(backbone: Backbone, how: str, rank: int, side: int) -> None:
     """Freeze the backbone except what ``how`` names: all of it, its normalisation layers ("norm"), or "lora".
 
-    ``side`` is that of the images in pixels. Layers are replaced in place for "lora". Raises a UserError if the backbone
-    has nothing of that kind.
+    ``side`` is that of the images in pixels. For "lora", layers are replaced in place. Raises a UserError if the
+    backbone has nothing of that kind.
     """
     if how == "all":
         return

@@ -13,8 +13,10 @@ import pickle
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from importlib import resources
 from pathlib import Path
+from typing import Any
 
 from filelock import FileLock
 from PIL import Image
@@ -65,6 +67,7 @@ class Built:
     def build(self, root: Path, reporter: Reporter) -> None:
         """Write the folder, unless it exists; it appears under its name once it is complete."""
         place, staging = root / self.folder, root / f".{self.folder}.building"
+        options: dict[str, Any] = {"quality": self.quality} if self.quality else {}
         with FileLock(root / f".{self.folder}.build.lock"):
             if self.is_ready(root):
                 return
@@ -73,7 +76,7 @@ class Built:
                 with reporter.progress(f"building {self.folder}", self.files, "images") as bar:
                     for count, (name, image) in enumerate(self.items(root), 1):
                         (staging / name).parent.mkdir(parents=True, exist_ok=True)
-                        image().save(staging / name, **({"quality": self.quality} if self.quality else {}))
+                        image().save(staging / name, **options)
                         bar.reach(count)
                 self._check(staging, "Is the original another version? Delete its files, and run again.")
                 os.replace(staging, place)
@@ -141,7 +144,7 @@ def _cifar10_by_name(root: Path) -> dict[tuple[str, str], Callable[[], Image.Ima
             with (root / CIFAR10.base_folder / file).open("rb") as batch:
                 names += pickle.load(batch, encoding="latin1")["filenames"]
         for i, name in enumerate(names):
-            found[parts.classes[labels[i]], name] = lambda images=images, i=i: images.load(i)  # type: ignore[misc]
+            found[parts.classes[labels[i]], name] = partial(images.load, i)
     return found
 
 
