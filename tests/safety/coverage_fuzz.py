@@ -24,6 +24,13 @@ MOST = 1024
 """MB of memory"""
 
 
+INSTRUMENTED = [
+    "selftrain.data", "selftrain.nn.tensor_file", "selftrain.engine.checkpoint", "selftrain.export.description",
+    "selftrain.nn.onnx_file", "selftrain.files", "PIL",
+]  # fmt: skip
+"""modules whose branches guide the search"""
+
+
 def reader(name: str) -> tuple[str, Callable[[Path], Any]]:
     """Return the name of the file that a reader expects, and the reader."""
     from selftrain.data.images import read_image
@@ -57,7 +64,7 @@ def main() -> None:
     import atheris
 
     name = sys.argv.pop(1)
-    with atheris.instrument_imports(include=["selftrain", "PIL"]):
+    with atheris.instrument_imports(include=INSTRUMENTED):
         reader(name)
     folder = Path(tempfile.mkdtemp())
     (folder / "new").mkdir()
