@@ -185,7 +185,8 @@ def serve_storm(storm: Storm, kills: int) -> None:
         train_words(storm.folder, "fixmatch", "frozen", run), storm.folder / "cache-serve", storm.folder / "log"
     )
     assert command.wait() == 0, (storm.folder / "log").read_text()
-    before, answers = _tree(run), {}
+    before = _tree(run)
+    answers: dict[int, Any] = {}
     images = [path.read_bytes() for path in sorted((storm.folder / "data" / "test").rglob("*.png"))]
     for _ in range(kills):
         page = Page(["serve", str(run)], storm.folder / "cache-serve", storm.folder / "serve.log")
