@@ -129,9 +129,12 @@ class Page:
         line = http.client.HTTPConnection(self.host, timeout=60)
         try:
             kind = {"Content-Type": "application/json" if body[:1] == b"{" else "application/octet-stream"}
-            line.request("POST", self.path + path, body, kind)
-            answer = line.getresponse()
-            content = answer.read()
+            for _ in range(20):
+                line.request("POST", self.path + path, body, kind)
+                answer = line.getresponse()
+                content = answer.read()
+                if answer.status != 503:  # the machine is too busy
+                    break
             if answer.status != 200:
                 raise RuntimeError(f"{path}: status {answer.status}: {content[:200]!r}")
             return json.loads(content)
@@ -182,7 +185,8 @@ def serve_storm(storm: Storm, kills: int) -> None:
         train_words(storm.folder, "fixmatch", "frozen", run), storm.folder / "cache-serve", storm.folder / "log"
     )
     assert command.wait() == 0, (storm.folder / "log").read_text()
-    before, answers = _tree(run), {}
+    before = _tree(run)
+    answers: dict[int, Any] = {}
     images = [path.read_bytes() for path in sorted((storm.folder / "data" / "test").rglob("*.png"))]
     for _ in range(kills):
         page = Page(["serve", str(run)], storm.folder / "cache-serve", storm.folder / "serve.log")

@@ -44,8 +44,9 @@ class Watch:
     """Samples of a command's memory and open files."""
 
     def __init__(self, command: Command):
-        self.command, self.memory, self.files = command, [], []  # type: ignore[var-annotated]
-        self.begun = time.monotonic()
+        self.command, self.begun = command, time.monotonic()
+        self.memory: list[float] = []
+        self.files: list[int] = []
 
     def sample(self) -> None:
         try:
@@ -82,11 +83,13 @@ def page_soak(folder: Path, words: list[str], what: str, path: str, bodies: list
     """Ask a page so many times."""
     page = Page(words, folder / "cache", folder / "log")
     watch = Watch(page.command)
-    for i in range(count):
-        page.ask(path, bodies[i % len(bodies)])
-        if i % 5 == 0:
-            watch.sample()
-    page.command.kill()
+    try:
+        for i in range(count):
+            page.ask(path, bodies[i % len(bodies)])
+            if i % 5 == 0:
+                watch.sample()
+    finally:
+        page.command.kill()
     return watch.result(f"{what}, {count:,} requests")
 
 

@@ -151,7 +151,8 @@ def test_a_machine_without_memory_says_nothing_about_the_network(
 def test_a_failure_that_does_not_repeat_is_forgotten(
     net: nn.Module, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    write, calls = onnx_engine._write, []
+    write = onnx_engine._write
+    calls: list[Any] = []
 
     def once(*args: Any) -> None:
         calls.append(args)

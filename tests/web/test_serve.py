@@ -158,7 +158,8 @@ def test_places_that_a_run_names_are_not_opened(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     """A stranger's run named a private folder, or a dataset whose download began."""
-    stranger, asked = Path(shutil.copytree(run, tmp_path / "run")), []
+    stranger = Path(shutil.copytree(run, tmp_path / "run"))
+    asked: list[Any] = []
     labeled = json.loads((stranger / "split.json").read_text())["labeled"]
     for entry in labeled:
         (tmp_path / "private" / entry["path"]).parent.mkdir(parents=True, exist_ok=True)
