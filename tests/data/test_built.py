@@ -36,7 +36,8 @@ def cifar10_mini(root: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, np.nd
 
     folder = root / CIFAR10.base_folder
     folder.mkdir()
-    content, number = {}, 0
+    content: dict[str, np.ndarray] = {}
+    number = 0
     for attribute in ("train_list", "test_list"):
         listed = []
         for file, _ in getattr(CIFAR10, attribute):
@@ -92,7 +93,7 @@ def gtsrb(root: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, np.ndarray]:
 
 def caltech101_mini(root: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, np.ndarray]:
     """JPEG files by class, grey ones among them; two folders of people, one of them left out; a background."""
-    chosen = {}
+    chosen: dict[str, np.ndarray] = {}
     folder = root / "caltech101/101_ObjectCategories"
     tested = {"accordion": (4, 6), "anchor": (6,), "Faces_easy": (1,)}  # of the first seven in our copy
     for label in ("accordion", "anchor", "Faces", "Faces_easy", "BACKGROUND_Google"):

@@ -116,7 +116,7 @@ def principal_directions(x: Tensor, count: int) -> Tensor:
     with using_threads(1):  # with another number of threads, the result has other last digits
         try:
             found: Tensor = torch.linalg.eigh(square).eigenvectors
-        except torch.linalg.LinAlgError:  # not in single precision: fewer images than numbers, and nearly alike
+        except RuntimeError:  # LAPACK's, in single precision: fewer images than numbers, and nearly alike
             found = torch.linalg.eigh(square.double()).eigenvectors.to(x.dtype)
     return found[:, -count:].contiguous()
 

@@ -191,7 +191,7 @@ def _part(name: str) -> str:
 
 def _smaller(path: Path) -> Callable[[], Image.Image]:
     def load() -> Image.Image:
-        image = Image.open(path)
+        image: Image.Image = Image.open(path)
         image = image if image.mode == "L" else image.convert("RGB")
         scale = CALTECH_SIDE / min(image.size)
         if scale >= 1:
