@@ -1,6 +1,6 @@
 """The paper's hyper-parameters, typed again from its appendix "Hyperparameters", against every run of ``paper/...``.
 
-``test_protocol.py`` compares docs/protocol.md with the runs; the table here depends on neither.
+``test_protocol.py`` compares docs/results/protocol.md with the runs; the table here depends on neither.
 """
 
 from __future__ import annotations

@@ -212,7 +212,7 @@ def test_the_list_of_cifar10_is_whole() -> None:
 
 
 def test_the_documentation_has_the_same_table_of_built_datasets() -> None:
-    page = (Path(__file__).parents[2] / "docs/benchmarks.md").read_text(encoding="utf-8")
+    page = (Path(__file__).parents[2] / "docs/how-to/benchmarks.md").read_text(encoding="utf-8")
     for name, recipe in BUILT.items():
         spec = DATASETS[name]
         row = f"| `{name}` | {spec.classes} | {spec.train:,} | {spec.test:,} | {size_in_words(spec.bytes)} |"
