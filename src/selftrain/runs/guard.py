@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from selftrain.methods.fitted import FittedPredictor
 from selftrain.methods.functional import probabilities
 from selftrain.methods.prototypes import left_out_probabilities
-from selftrain.nn.contexts import evaluating
+from selftrain.nn.contexts import evaluating, using_threads
 from selftrain.nn.layers import Blend, Classifier, Committee
 from selftrain.runs.image_outputs import sampled
 from selftrain.runs.survey import PILE, SPREAD, Pile, guards, not_labeled, spread_answers
@@ -101,7 +101,7 @@ def judge(training: Training, trained: nn.Module) -> Verdict | None:
     with torch.no_grad(), evaluating(pile), evaluating(trained), training.fabric.autocast():
         for x in torch.split(pool, training.settings.train.eval_batch):
             if isinstance(trained, Classifier):
-                features.append(trained.psi(x))
+                features.append(_features(trained.psi, x))
                 logits = trained.h(features[-1])
             else:
                 logits = trained(x)
@@ -133,11 +133,18 @@ def _inner_neighbours(
     Returns the model and its answers on the pool.
     """
     split, device = training.problem.split, training.fabric.device
-    x = psi(training.clean(split.labeled).to(device)).float()
+    x = _features(psi, training.clean(split.labeled).to(device)).float()
     y = torch.from_numpy(split.labels).to(device)
     predictor = SPREAD.empty_predictor().to(device)
     SPREAD.fit_predictor(predictor, x, y, pool[members], training.net.task.classes)
     return predictor, spread_answers(predictor, pool, members)
+
+
+def _features(psi: nn.Module, x: Tensor) -> Tensor:
+    """Return the features of psi, which become part of a model: the same last digits whatever the number of threads."""
+    with using_threads(1):
+        z: Tensor = psi(x)
+    return z
 
 
 def weigh(sup: Tensor, ours: Tensor, x: Tensor, y: np.ndarray, classes: tuple[str, ...]) -> Evidence:
