@@ -10,6 +10,7 @@ else is private and may change from one version to the next.
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +52,8 @@ _ELSEWHERE = {
 }
 
 wait_passively()
+# onnxruntime sends facts about models to its makers, unless this is set before it is loaded
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")
 
 
 def __getattr__(name: str) -> Any:

@@ -21,8 +21,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import onnxruntime
 from PIL import Image, features
+
+os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # read when onnxruntime is loaded
+import onnxruntime
 
 AVIF = ["AVIF"] if "avif" in features.modules and features.check("avif") else []
 FORMATS = ["PNG", "JPEG", "WEBP", "GIF", "BMP", "TIFF", "PPM", *AVIF]
