@@ -254,35 +254,55 @@ def key(row: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def markdown(rows: list[dict[str, Any]]) -> str:
-    """Return one table of accuracies and worst fifths per number of labels, one of seconds and one of memory."""
+    """Return one table of accuracies and worst fifths per number of labels, one of seconds and one of memory.
+
+    A dash stands for what has not been measured.
+    """
     names = [name for name in datasets(Path()) if any(row["dataset"] == name for row in rows)]
+    images = [name for name in names if name in IMAGE_SETS]
+
+    def values(measure: str, **kept: Any) -> list[float]:
+        return [row[measure] for row in rows if all(row[name] == value for name, value in kept.items())]
 
     def mean(measure: str, **kept: Any) -> float:
-        values = [row[measure] for row in rows if all(row[name] == value for name, value in kept.items())]
-        return float(np.mean(values)) if values else float("nan")
+        return float(np.mean(found)) if (found := values(measure, **kept)) else float("nan")
 
     def table(title: str, cell: Callable[..., str], last: Callable[[str], str] | None, **kept: Any) -> list[str]:
-        lines = [f"{title}\n", "| | " + " | ".join([*names, *(["mean"] if last else [])]) + " |"]
+        lines = [f"{title}\n", "| | " + " | ".join([*names, *(["mean of the images"] if last else [])]) + " |"]
         lines.append("|---" * (1 + len(names) + bool(last)) + "|")
-        for rival in dict.fromkeys(row["estimator"] for row in rows):
+        for rival in sorted({row["estimator"] for row in rows}, key=[*RIVALS, *VARIANTS].index):
             cells = [cell(estimator=rival, dataset=name, **kept) for name in names]
             lines.append(f"| {rival} | " + " | ".join([*cells, *([last(rival)] if last else [])]) + " |")
         return [*lines, ""]
 
+    def pair(accuracy: float, worst: float) -> str:
+        return "–" if np.isnan(accuracy) else f"{accuracy:.1f} / {worst:.1f}"
+
     def scores(**kept: Any) -> str:
-        return f"{mean('accuracy', **kept):.1f} / {mean('worst_fifth', **kept):.1f}"
+        return pair(mean("accuracy", **kept), mean("worst_fifth", **kept))
 
     lines: list[str] = []
     for labels in sorted({row["labels"] for row in rows}):
 
-        def over_all(rival: str, labels: int = labels) -> str:
-            kept = [{"estimator": rival, "labels": labels, "dataset": name} for name in names]
-            accuracy, worst = (np.mean([mean(m, **one) for one in kept]) for m in ("accuracy", "worst_fifth"))
-            return f"{accuracy:.1f} / {worst:.1f}"
+        def over_images(rival: str, labels: int = labels) -> str:
+            kept = [{"estimator": rival, "labels": labels, "dataset": name} for name in images]
+            accuracy, worst = (float(np.mean([mean(m, **one) for one in kept])) for m in ("accuracy", "worst_fifth"))
+            return pair(accuracy, worst)
 
-        lines += table(f"**{labels} labels per class**, accuracy / worst fifth", scores, over_all, labels=labels)
-    lines += table("**Seconds of CPU time of fit and predict**", lambda **kept: f"{mean('cpu', **kept):.1f}", None)
-    lines += table("**Memory beyond the arrays, MB**", lambda **kept: f"{mean('MB', **kept):.0f}", None)
+        plural = "label" if labels == 1 else "labels"
+        last = over_images if images else None
+        lines += table(f"**{labels} {plural} per class**, accuracy / worst fifth", scores, last, labels=labels)
+    usual = 4 if any(row["labels"] == 4 for row in rows) else max((row["labels"] for row in rows), default=0)
+
+    def seconds(**kept: Any) -> str:
+        return f"{np.mean(found):.1f}" if (found := values("cpu", **kept)) else "–"
+
+    def megabytes(**kept: Any) -> str:
+        return f"{max(found):.0f}" if (found := values("MB", **kept)) else "–"
+
+    title = f"**Seconds of CPU time of fit and predict**, {usual} labels per class"
+    lines += table(title, seconds, None, labels=usual)
+    lines += table("**Peak of memory beyond the arrays, MB**", megabytes, None)
     return "\n".join(lines)
 
 

@@ -69,6 +69,7 @@ def train_soak(folder: Path, steps: int) -> Watched:
     words[words.index("--steps") + 1] = str(steps)
     for name, value in (("checkpoint_every", steps // 10), ("eval_every", steps // 20)):
         words += ["--set", f"train.{name}={max(1, value)}"]
+    words += ["--set", "optim.lr=0.001"]  # batches of two images diverge in the long run otherwise
     command = Command(words, folder / "cache", folder / "log")
     watch = Watch(command)
     while command.poll() is None:

@@ -19,6 +19,10 @@ HERE = (None, "", "localhost", "127.0.0.1", "::1")
 """addresses of this machine"""
 
 
+class NetworkForbiddenError(UserError):
+    """Something would have to be downloaded, and the user does not want that."""
+
+
 def is_offline() -> bool:
     """Return whether the network is forbidden."""
     given = os.environ.get(VARIABLE, "").strip().lower()
@@ -38,7 +42,9 @@ def go_offline() -> None:
 def check_online(what: str) -> None:
     """Raise a UserError if ``what`` would have to be downloaded and the network is forbidden."""
     if is_offline():
-        raise UserError(f"{what}: would have to be downloaded, but the network is forbidden (--offline, {VARIABLE}=1).")
+        raise NetworkForbiddenError(
+            f"{what}: would have to be downloaded, but the network is forbidden (--offline, {VARIABLE}=1)."
+        )
 
 
 _real_connect, _real_getaddrinfo = socket.socket.connect, socket.getaddrinfo

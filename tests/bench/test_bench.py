@@ -366,6 +366,7 @@ def test_a_bench_from_a_yaml_file(tmp_path: Path) -> None:
         ("datasets: [digits]\nrow: [supervised]", "no field 'row'. Did you mean 'rows'"),
         ("datasets: digits\nrows: [supervised]", "datasets=digits: expected a list"),
         ("datasets: [digits]\nrows: [{label: x}]", "'method' is missing"),
+        ("datasets: [digits]\nrows: [{method: null}]", "'method' is missing"),
         ("- 3", "expected fields"),
         ("datasets: [digits]\nrows: [supervised]\nvariants: {a: 3}", "variants: a=3: expected settings"),
         ("datasets: [digits]\nrows: [supervised]\nby_dataset: {digit: {seed: 1}}", "not one of its datasets.*'digits'"),
@@ -378,6 +379,9 @@ def test_a_bench_from_a_yaml_file(tmp_path: Path) -> None:
             find_bench(str(file))
     with pytest.raises(UserError, match="cannot be read"):
         find_bench(str(tmp_path / "nowhere.yaml"))
+    file.write_text("datasets: [digits]\nrows: [supervised]\nabout: null\nmeasures: null")
+    left_out = Bench(str(file), ("digits",), (Row("supervised"),))
+    assert (find_bench(str(file)).about, find_bench(str(file)).measures) == (str(file), left_out.measures)
 
 
 # --- verify -------------------------------------------------------------------------------------------------------

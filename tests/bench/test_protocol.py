@@ -114,3 +114,10 @@ def test_frozen_runs_take_minutes() -> None:
     cell = Cell(Row("fixmatch"), "digits", 0, {"regime": "frozen", "network.backbone": "lite0"})
     assert plan(cell).cost is None
     assert "minutes" in describe([cell], 20)
+
+
+def test_rows_are_chosen_by_their_label(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["bench", "tune/pile/natural", "--dry-run", "--seeds", "1", "--datasets", "ucmerced"]
+    app([*words, "--methods", "default, one crop", "--out", str(tmp_path / "runs")], standalone_mode=False)
+    rows = [line for line in capsys.readouterr().out.splitlines() if line.startswith("| default")]
+    assert [row.split(" on ")[0] for row in rows] == ["| default, one crop"]

@@ -154,7 +154,9 @@ def test_evaluate(
     assert measures["images"] == 12
     fill(tmp_path / "more", dict.fromkeys(CLASSES, 2), seed=7)
     assert run(monkeypatch, "evaluate", trained, tmp_path / "more") == 0
-    assert "worst fifth" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "worst fifth" in shown
+    assert "calibration error" in shown
     rows = "".join(f"{name}/{name}000.png,{name}\n" for name in CLASSES)
     (tmp_path / "some.csv").write_text(f"path,label\n{rows}")
     assert run(monkeypatch, "evaluate", trained, tmp_path / "more", "--labels", tmp_path / "some.csv", "--json") == 0
@@ -248,7 +250,7 @@ def test_train_asks_about_a_label_that_may_be_misspelled(
     question = f"Only one image has the label '{CLASSES[0]}s': did you mean '{CLASSES[0]}'?"
     assert run(monkeypatch, *command) == 2
     said = " ".join(capsys.readouterr().err.split())
-    assert f"{question} Correct the file, or add --set data.keep_odd_labels=true if that is meant." in said
+    assert f"{question} Correct the file, or add --yes if that is meant." in said
     assert run(monkeypatch, *command, "--yes") == 0
     assert f"warning: {labels}: {question}" in " ".join(capsys.readouterr().err.split())
 

@@ -95,7 +95,7 @@ FROM_STORED_VIEWS: dict[str, tuple[Any, Mapping[str, Any]]] = {
     "data.views_seed": (1, {}),
     "data.junk": (0.4, {"data.junk_from": "{folder}/junk"}),
     "data.junk_from": ("{folder}/more", {"data.junk": 0.4, "data.junk_from": "{folder}/junk"}),
-    "data.screen": (False, {"data.junk": 0.4, "data.junk_from": "{folder}/plain"}),
+    "data.screen": (False, {"data.junk": 0.6, "data.junk_from": "{folder}/plain"}),
     "data.label_modes": (1, {}),
     "data.check": ("header", {}),
     "data.strict": (True, {}),

@@ -73,7 +73,7 @@ def guarded(folder: Path) -> str:
 
     with patch.object(finish, "judge", judge):
         try:
-            train_pile(folder, data=uneven(junk=60), settings={"train.accelerator": "cpu"})
+            train_pile(folder, data=uneven(junk=100), settings={"train.accelerator": "cpu"})
         except Exception as error:
             return f"{type(error).__name__}: {error}"
     return "done"

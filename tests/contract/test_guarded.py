@@ -72,7 +72,7 @@ def settings_of(method: str) -> dict[str, Any]:
 def test_it_trains_resumes_and_predicts_with_its_guard(
     method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    kept, data, settings = Kept(monkeypatch), uneven(junk=60), settings_of(method)
+    kept, data, settings = Kept(monkeypatch), uneven(junk=100), settings_of(method)
     run = train_pile(tmp_path / "run", method, data=data, settings=settings)
     assert kept.surveys == 1
     assert run.results["accuracy"] > 0.8
@@ -92,8 +92,9 @@ def test_it_trains_resumes_and_predicts_with_its_guard(
     # the model folder is all that prediction needs
     shutil.copytree(run.model, tmp_path / "shipped")
     p = selftrain.Run(tmp_path / "shipped").predict(unseen()[0]).probabilities
-    temperature = read_json(run.model / "model.json")["temperature"]
-    np.testing.assert_allclose(p, tempered(np.asarray(kept.p), np.array(temperature)), atol=1e-4)
+    card = read_json(run.model / "model.json")
+    expected = tempered(np.asarray(kept.p), np.array(card["temperature"]), card["contrast"])
+    np.testing.assert_allclose(p, expected, atol=1e-4)
 
     def stop(row: dict[str, Any]) -> None:
         if row["step"] == 20:  # in the second round, if there are several

@@ -170,6 +170,12 @@ def test_a_folder_with_broken_companions(tmp_path: Path) -> None:
         with pytest.raises(UserError, match=words):
             FeatureFile.read(tmp_path)
         (tmp_path / name).unlink()
+    np.save(tmp_path / "features.npy", np.array(3.0))
+    (tmp_path / "names.json").write_text('["a"]')
+    with pytest.raises(UserError, match="expected rows of features, got a single float64"):
+        FeatureFile.read(tmp_path)
+    np.save(tmp_path / "features.npy", X)
+    (tmp_path / "names.json").unlink()
     (tmp_path / "card.json").write_text(json.dumps({"backbone": "lite0", "weights": 3}))
     assert FeatureFile.read(tmp_path).rows.origin is None
 

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import yaml
 
 import selftrain
 from selftrain.cli.app import GROUPS
+from tests.browser import DESKTOP, PHONE, Watched
 from tests.docs.test_docs import PAGES, ROOT
 
 LOADED = re.compile(r'<(?:script|img|iframe|link rel="stylesheet")[^>]*(?:src|href)="(?:https?:)?//')
@@ -49,6 +52,18 @@ def test_the_site_is_complete_and_loads_nothing_from_the_network(site: Path) -> 
         assert "jupyter-wrapper" in pages[f"tutorials/{tutorial}.html"]
 
 
+@pytest.mark.long
+def test_pages_fit_a_phone_and_search_needs_no_server(site: Path, browser: Any) -> None:
+    for size in (DESKTOP, PHONE):
+        for name in ("index", "tutorials/photos", "reference/api-estimators", "results/comparison"):
+            with Watched(browser, site / f"{name}.html", size) as page:  # fails if anything comes from the network
+                assert page.evaluate("document.documentElement.scrollWidth") <= size[0], name
+    with Watched(browser, site / "index.html") as page:
+        page.keyboard.press("/")
+        page.keyboard.type("novelty")
+        page.wait_for_selector(".md-search-result__link")
+
+
 def test_no_page_is_long() -> None:
     for page in PAGES:
         assert len(page.read_text(encoding="utf-8").splitlines()) <= 300, page
@@ -77,7 +92,10 @@ def test_the_conda_recipe_is_that_of_the_package() -> None:
     python = re.search(r'requires-python = "(.*)"', project)
     assert python is not None
     assert needed == expected | {f"python{python[1]}"}
-    assert recipe["package"]["version"] == selftrain.__version__
+    assert "GIT_DESCRIBE_TAG" in recipe["package"]["version"]  # the tag owns it, as in pyproject.toml
+    builders = re.search(r"^requires = (\[.*\])$", project, flags=re.MULTILINE)
+    assert builders is not None
+    assert set(json.loads(builders[1])) <= set(recipe["requirements"]["host"])
     assert recipe["build"]["entry_points"] == ["selftrain = selftrain.cli:main"]
     assert (ROOT / "conda" / recipe["source"]["path"] / recipe["about"]["license_file"]).exists()
 

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 
+from selftrain.methods.own import allow_method_file
+from selftrain.runs import method_checks
 from tests.docs.test_docs import ROOT, check_public_names
 
 SMALL: dict[str, dict[str, Any]] = {
@@ -42,6 +44,18 @@ def test_tutorials_run(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     run = runpy.run_path(str(ROOT / "docs" / "run_notebooks.py"))["run"]
     notebook = run(nbformat.read(FOLDER / f"{name}.ipynb", as_version=4), tmp_path, SMALL[name])
     assert all(cell.execution_count for cell in notebook.cells if cell.cell_type == "code")
+
+
+@pytest.mark.long
+def test_the_method_of_the_tutorial_passes_the_checks(tmp_path: Path) -> None:
+    (cell,) = [source(cell) for cell in cells("own-method", "code") if source(cell).startswith("%%writefile")]
+    first, _, code = cell.partition("\n")
+    file = tmp_path / first.split()[1]
+    file.write_text(code, encoding="utf-8")
+    allow_method_file(file)
+    for check in method_checks.CHECKS:
+        if "two processes" not in check.what:
+            check.run(f"{file}:MarginMatch")
 
 
 @pytest.mark.parametrize("name", SMALL)

@@ -18,7 +18,7 @@ FAILS = {
 }
 
 
-@parametrize_with_checks([quick()], expected_failed_checks=lambda _: FAILS, xfail_strict=True)  # type: ignore[untyped-decorator]
+@parametrize_with_checks([quick()], expected_failed_checks=lambda _: FAILS)  # type: ignore[untyped-decorator]
 def test_classifier(estimator: DSTClassifier, check: Callable[..., Any]) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # some checks pass data that scikit-learn itself warns of

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -108,6 +109,19 @@ def test_a_blend_on_two_crops_predicts_the_same_as_a_file(
     assert model.classes == ("ant", "bee", "cat")
     same(frozen, model, data / "test")
     same(frozen, model, data / "odd")
+
+
+def test_the_graph_resizes_as_pillow_does(exported: Path, data: Path) -> None:
+    model = ExportedModel(exported)
+    for path in ("odd/large.jpg", "odd/grey.png"):
+        with Image.open(data / path) as image:
+            pixels = np.asarray(image.convert("RGB"))
+        by_pillow = model.predict(data / path).probabilities
+        assert np.array_equal(model.run(pixels[None]).probabilities, by_pillow)
+        assert model.description.crops is not None
+    older = ExportedModel(exported)
+    older.description = replace(model.description, crops=None)
+    assert np.abs(older.predict(data / "odd").probabilities - model.predict(data / "odd").probabilities).max() < 1e-6
 
 
 def test_the_script_needs_neither_torch_nor_selftrain(exported: Path, data: Path, tmp_path: Path) -> None:

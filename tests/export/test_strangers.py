@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
 
 import numpy as np
 import onnx
@@ -87,7 +89,16 @@ def test_a_model_that_selftrain_did_not_write_is_refused(tmp_path: Path) -> None
     with pytest.raises(UserError, match="selftrain did not write this model"):
         ExportedModel(tmp_path / "m.onnx").predict(images)
     assert ExportedModel(described(tmp_path / "m.onnx", made)).predict(images).labels == ["a"]
-    for wrong in ({"input": "sound"}, {"dim": "3"}, {"least_side": -1}, {"novelty": "x"}, {"card": [1]}):
+    crops = {"size": 8, "channels": 3, "interpolation": "bicubic", "shares": [9]}
+    for wrong in (
+        {"crops": crops},
+        {"input": "sound"},
+        {"dim": "3"},
+        {"least_side": -1},
+        {"novelty": "x"},
+        {"card": [1]},
+        {"crops": {"size": 0}},
+    ):
         with pytest.raises(UserError, match="selftrain did not write this model"):
             ExportedModel(described(tmp_path / "m.onnx", made, **wrong)).predict(images)
     with pytest.raises(UserError, match="newer"):
@@ -127,9 +138,28 @@ def test_the_script_obeys_no_name_and_unpacks_no_bomb(tmp_path: Path, capsys: py
     Image.new("1", (8000, 7000)).save(tmp_path / "bomb.png")
     (tmp_path / "line\n\x1b[2J.png").write_bytes(b"not an image")
     _, names = standalone.find_images([str(tmp_path)])
-    assert list(standalone.decoded(tmp_path, names, 8)) == []
+    model = cast(Any, SimpleNamespace(least_side=8, at_once=2, crops_of=None))
+    assert list(standalone.answers(model, tmp_path, names)) == []
     said = capsys.readouterr().err
     assert "56,000,000 pixels, more than 50,000,000" in said
     assert "not a regular file" in said
     assert "\x1b" not in said
     assert len(said.splitlines()) == 3
+
+
+def test_the_script_keeps_no_whole_images_of_a_batch(tmp_path: Path) -> None:
+    for name in ("a.png", "b.png"):
+        Image.new("RGB", (40, 30)).save(tmp_path / name)
+
+    class Small(standalone.Model):
+        crops: dict[str, Any] = {"size": 8, "channels": 3, "interpolation": "bicubic", "shares": [1.0, 0.75]}  # noqa: RUF012
+        least_side = 8
+
+        def __init__(self) -> None: ...
+
+        def __call__(self, crops: list[Any]) -> list[Any]:
+            assert [one.shape for one in crops] == [(2, 3, 8, 8)] * 2
+            return [np.eye(2)]
+
+    found = standalone.answered(Small(), tmp_path, ["a.png", "b.png"])
+    assert [(name, p.tolist()) for name, (p,) in found] == [("a.png", [1, 0]), ("b.png", [0, 1])]

@@ -234,7 +234,7 @@ def test_lite0_grey_random_and_from_a_copy_of_the_packages_file(tmp_path: Path, 
 def installed(name: str) -> State:
     file = offline.offline_file(name)
     if file is None:
-        pytest.skip(f"the extra selftrain[{OFFLINE[name].extra}] is missing")
+        pytest.skip(OFFLINE[name].install)
     state: State = torch.load(file, map_location="cpu", weights_only=True)
     return state
 
@@ -442,6 +442,9 @@ def test_a_missing_network_is_one_line_at_once(
         build_backbone("resnet18", weights=origin)
     hub.answer = 503
     with says("resnet18", "answers 503"):
+        build_backbone("resnet18", weights=origin)
+    monkeypatch.setenv("SELFTRAIN_OFFLINE", "1")
+    with says("resnet18", "the network is forbidden", "`network.weights=FILE`"):
         build_backbone("resnet18", weights=origin)
     assert not hub.asked  # huggingface_hub would retry for most of a minute
 

@@ -207,3 +207,11 @@ def test_auroc_counts_pairs() -> None:
     assert auroc(np.ones(60), is_junk) == 0.5
     assert auroc(score, np.zeros(60, bool)) is None
     assert auroc(score, np.ones(60, bool)) is None
+
+
+def test_a_threshold_of_few_labels_proves_no_junk() -> None:
+    one = torch.tensor([[1.0, 0.0]])
+    novelty = Novelty(torch.zeros(2), one, torch.tensor(0.5), torch.tensor(0.05))
+    own = torch.cat([torch.linspace(0.3, 0.49, 14), torch.linspace(0.51, 0.9, 86)])
+    assert screen(novelty, own, 40).share == 0
+    assert screen(novelty, own, 400).share > 0.05

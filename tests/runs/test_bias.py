@@ -15,6 +15,7 @@ from selftrain.data.corpus import Corpus
 from selftrain.data.source import Source
 from selftrain.data.split import Split, fold_splits, make_split, with_all_labels
 from selftrain.data.split_file import load_split
+from selftrain.engine.loop import Loop
 from selftrain.errors import UserError
 from selftrain.methods import FixMatch
 from selftrain.runs import bias
@@ -119,6 +120,26 @@ def test_arrays_must_be_given_again(tmp_path: Path) -> None:
 
 
 # --- folds over the few labels
+
+
+def test_a_stop_inside_a_fold_names_the_run_that_it_belongs_to(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    started, take_steps = [], Loop.run
+
+    def stop_the_second(loop: Loop, batches: Any) -> None:
+        started.append(loop)
+        if len(started) != 2:
+            take_steps(loop, batches)
+
+    monkeypatch.setattr(Loop, "run", stop_the_second)
+    out = tmp_path / "run"
+    options: dict[str, Any] = {"labels_per_class": 4, "settings": {"train.folds": 2}}
+    with pytest.raises(KeyboardInterrupt):
+        train_small(data, out, quiet=False, **options)
+    assert f"stopped at step 0; to resume it: `resume=True` `out='{out}'`" in " ".join(capsys.readouterr().err.split())
+    done = train_small(data, out, resume=True)  # as it says
+    assert done.results["cross_validated"] is not None
 
 
 def split_of(corpus: Corpus, **options: Any) -> Split:

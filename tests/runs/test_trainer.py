@@ -217,6 +217,7 @@ def test_one_process_per_run_folder(tmp_path: Path) -> None:
     run = train_small(data, tmp_path / "run", labels_per_class=2, watch=watch)
     assert "another process is training there" in inside[0]
     assert "exists already" in inside[1]
+    assert "`overwrite=True`" in inside[1]
     assert not (run.folder / ".lock").exists()
     (run.folder / ".lock").touch()  # as a kill leaves it
     train_small(data, tmp_path / "run", labels_per_class=2, resume=True)

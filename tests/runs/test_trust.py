@@ -10,6 +10,7 @@ import torch
 
 import selftrain
 from selftrain.checksums import FIELD
+from selftrain.config.schema import check
 from selftrain.errors import UserError
 from selftrain.files import read_json, write_json
 from selftrain.methods import Diffusion
@@ -25,6 +26,7 @@ from selftrain.methods.confidence import (
 from selftrain.neighbours import nearest_rows
 from selftrain.nn.layers import Tempered
 from selftrain.runs.model import load_model
+from selftrain.runs.records import Calibrated
 from tests.cli.test_cli import run as command
 from tests.runs.feature_piles import DIM, K, features, train_pile, uneven, unseen
 
@@ -43,10 +45,22 @@ def test_a_temperature_changes_how_sure_and_not_which_class() -> None:
     assert tempered(P, np.array([2.0, 1.0, 0.5, 4.0])) == pytest.approx(out, abs=1e-5)
 
 
+@pytest.mark.parametrize("contrast", [0.0, 0.4])
 @pytest.mark.parametrize("accuracy", [0.4, 0.7, 0.9])
-def test_the_matching_temperature_gives_the_mean_confidence(accuracy: float) -> None:
-    T = matching_temperature(P, accuracy)
-    assert tempered(P, T).max(axis=1).mean() == pytest.approx(accuracy, abs=1e-6)
+def test_the_matching_temperature_gives_the_mean_confidence(accuracy: float, contrast: float) -> None:
+    T = matching_temperature(P, accuracy, contrast=contrast)
+    assert tempered(P, T, contrast).max(axis=1).mean() == pytest.approx(accuracy, abs=1e-6)
+
+
+def test_contrast_makes_sure_images_surer_and_unsure_ones_less_sure() -> None:
+    p = np.array([[0.9, 0.1], [0.55, 0.45]])
+    same = np.log(p) / (1.2 / p.max(axis=1, keepdims=True) ** 0.4)
+    naive = np.exp(same) / np.exp(same).sum(axis=1, keepdims=True)
+    assert tempered(p, 1.2, 0.4) == pytest.approx(naive, abs=1e-9)
+    out = Tempered(torch.nn.Identity(), [1.2, 1.2], 0.4)(torch.from_numpy(np.log(p) + 3).float())
+    assert torch.softmax(out, dim=1).numpy() == pytest.approx(naive, abs=1e-6)
+    flat, steep = (tempered(P, matching_temperature(P, 0.7, contrast=c), c).max(axis=1).std() for c in (0.0, 0.4))
+    assert steep > flat
 
 
 def test_coverage_keeps_the_surest() -> None:
@@ -164,14 +178,15 @@ def test_a_model_without_a_temperature_is_read_as_before(run: selftrain.Run, tmp
 
     shutil.copytree(run.model, tmp_path / "old")
     card = read_json(tmp_path / "old" / "model.json")
-    temperature = card.pop("temperature")[0]
+    temperature, contrast = card.pop("temperature")[0], card.pop("contrast")
+    assert contrast > 0  # of a blend
     del card[FIELD]
     del card["prior"]
     write_json(tmp_path / "old" / "model.json", card)
     x, _ = unseen()
     old, new = selftrain.Run(tmp_path / "old").predict(x), run.predict(x)
     assert old.labels == new.labels
-    assert tempered(old.probabilities, temperature) == pytest.approx(new.probabilities, abs=1e-4)
+    assert tempered(old.probabilities, temperature, contrast) == pytest.approx(new.probabilities, abs=1e-4)
     with pytest.raises(UserError, match="does not know the class frequencies"):
         old.with_prior("estimate")
 
@@ -282,3 +297,8 @@ def test_the_classifier_is_calibrated() -> None:
     new = clf.label_distributions_[np.flatnonzero(y < 0)]
     assert clf.predict_proba(x[y < 0]) == pytest.approx(new, abs=1e-3)
     assert x.shape[1] == DIM
+
+
+def test_results_of_earlier_versions_are_read() -> None:
+    earlier = {"temperature": [1.0], "labels": 3, "ece_before": None, "calibration_before": None}
+    assert check(earlier, Calibrated, "results.json") is earlier

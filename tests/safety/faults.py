@@ -1,6 +1,6 @@
 """Fault injection: a run and an extraction in which the Nth system call fails, for every N, and what comes after.
 
-    python -m tests.safety.faults [--only frozen --only write ...] [--sample N] [--seed S]
+    python -m tests.safety.faults [--only frozen --only write ...] [--sample N] [--seed S] [--count] [--out FILE]
 
 Each case starts the command in a new folder with one fault: a call that fails once, a disk that stays full (half of a
 write arrives), a kill, or a power failure, after which files have only what was synced. Then the command is repeated
@@ -24,9 +24,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from tests.safety.forks import (
@@ -66,10 +65,12 @@ ENDS = {"kill": "", "power failure, unsynced files lost": "all", "power failure,
 
 @dataclass
 class Tally:
-    """What the cases of one fault came to."""
+    """What the cases of one fault in one scenario came to."""
 
+    scenario: str
+    fault: str
     cases: int = 0
-    ends: Counter[str] = field(default_factory=Counter)
+    ends: dict[str, int] = field(default_factory=dict)
     bad: list[str] = field(default_factory=list)
 
 
@@ -159,43 +160,75 @@ def _end_of(said: str) -> str:
 
 
 def inject(
-    names: list[str], sample: int | None, seed: int, say: Callable[[str], object]
-) -> dict[str, dict[str, Tally]]:
-    """Run the cases of each scenario and fault: all of them, or a sample."""
-    found: dict[str, dict[str, Tally]] = {}
+    names: list[str], sample: int | None, seed: int, say: Callable[[str], object], out: Path | None = None
+) -> list[Tally]:
+    """Run the cases of each scenario and fault: all of them, or a sample. What ``out`` holds is not repeated."""
+    lines = out.read_text().splitlines() if out is not None and out.exists() else []
+    found = {(tally.scenario, tally.fault): tally for tally in (Tally(**json.loads(line)) for line in lines)}
+    titles = [title for title in (*FAULTS, *ENDS) if not set(names) & {*FAULTS, *ENDS} or title in names]
     with tempfile.TemporaryDirectory() as temporary:
         case = Path(temporary).resolve() / "case"
-        for name in [name for name in SCENARIOS if not set(names) & set(SCENARIOS) or name in names]:
-            scenario = SCENARIOS[name]
-            _warm_up(scenario, case)
-            expected, counts = _undisturbed(scenario, case)
-            found[name] = {}
-            for title in [*FAULTS, *ENDS]:
-                if set(names) & {*FAULTS, *ENDS} and title not in names:
-                    continue
+        for name in _scenarios(names):
+            left = [title for title in titles if (name, title) not in found]
+            if not left:
+                continue
+            _warm_up(SCENARIOS[name], case)
+            expected, counts = _undisturbed(SCENARIOS[name], case)
+            for title in left:
+                tally = found[name, title] = Tally(name, title)
 
                 def chosen(places: list[int], name: str = name, title: str = title) -> list[int]:
                     if sample is None or sample >= len(places):
                         return places
                     return sorted(random.Random(f"{seed} {name} {title}").sample(places, sample))
 
-                cases: Iterable[tuple[int, str, str]]
-                if title in ENDS:
-                    cases = try_ends(scenario, expected, case, ENDS[title], chosen)
-                else:
-                    fault = FAULTS[title]
-                    calls = chosen(list(range(1, counts[fault.kind] + 1)))
-                    cases = ((at, *try_case(scenario, expected, case, fault, at)) for at in calls)
-                tally = found[name][title] = Tally()
-                for at, end, wrong in cases:
+                for at, end, wrong in _cases(SCENARIOS[name], title, expected, counts, case, chosen):
                     tally.cases += 1
-                    tally.ends[end] += not wrong
                     if wrong:
                         tally.bad.append(f"{name}, {title} {at}: {wrong}")
                         say(tally.bad[-1])
-                ends = ", ".join(f"{count} {end}" for end, count in sorted(tally.ends.items()) if count)
+                    else:
+                        tally.ends[end] = tally.ends.get(end, 0) + 1
+                ends = ", ".join(f"{count} {end}" for end, count in sorted(tally.ends.items()))
                 say(f"| {name} | {title} | {tally.cases} | {ends} | {len(tally.bad)} |")
-    return found
+                if out is not None:
+                    with out.open("a") as file:
+                        file.write(json.dumps(asdict(tally)) + "\n")
+    return [tally for (name, title), tally in found.items() if name in _scenarios(names) and title in titles]
+
+
+def _cases(
+    scenario: Scenario,
+    title: str,
+    expected: dict[str, str],
+    counts: list[int],
+    case: Path,
+    chosen: Callable[[list[int]], list[int]],
+) -> Iterator[tuple[int, str, str]]:
+    """Yield the number of a call at which there was a fault, how it ended, and what is wrong."""
+    if title in ENDS:
+        yield from try_ends(scenario, expected, case, ENDS[title], chosen)
+        return
+    fault = FAULTS[title]
+    for at in chosen(list(range(1, counts[fault.kind] + 1))):
+        yield at, *try_case(scenario, expected, case, fault, at)
+
+
+def count(names: list[str]) -> None:
+    """Print how many calls of each kind a command makes, and how long it takes."""
+    with tempfile.TemporaryDirectory() as temporary:
+        case = Path(temporary).resolve() / "case"
+        for name in _scenarios(names):
+            _warm_up(SCENARIOS[name], case)
+            begun = time.monotonic()
+            _, counts = _undisturbed(SCENARIOS[name], case)
+            kinds = [f"{counts[fault.kind]} {title}" for title, fault in FAULTS.items()]
+            kinds += [f"{counts[CHANGE]} {title}" for title in ENDS]
+            print(f"{name}: {', '.join(kinds)}; {time.monotonic() - begun:.1f} seconds", flush=True)
+
+
+def _scenarios(names: list[str]) -> list[str]:
+    return [name for name in SCENARIOS if not set(names) & set(SCENARIOS) or name in names]
 
 
 def _undisturbed(scenario: Scenario, case: Path) -> tuple[dict[str, str], list[int]]:
@@ -249,10 +282,14 @@ def main() -> None:
     )
     parser.add_argument("--sample", type=int, help="cases of each fault; all by default")
     parser.add_argument("--seed", type=int, default=0, help="of the sample")
+    parser.add_argument("--out", type=Path, help="file for results; a fault that is in it is not repeated")
+    parser.add_argument("--count", action="store_true", help="print the number of calls, and run no cases")
     options = parser.parse_args()
+    if options.count:
+        count(options.only)
+        return
     started = time.monotonic()
-    found = inject(options.only, options.sample, options.seed, lambda line: print(line, flush=True))
-    tallies = [tally for faults in found.values() for tally in faults.values()]
+    tallies = inject(options.only, options.sample, options.seed, lambda line: print(line, flush=True), options.out)
     bad = sum(len(tally.bad) for tally in tallies)
     print(
         f"{sum(tally.cases for tally in tallies)} cases, {bad} bad, in {(time.monotonic() - started) / 60:.1f} minutes"

@@ -17,7 +17,8 @@ from collections import Counter
 from pathlib import Path
 
 from selftrain.errors import UserError
-from tests.safety.readers import READERS, SLOW, Case, Seeds
+from tests.safety.readers import READERS, SLOW, Case
+from tests.safety.seeds import Seeds
 
 
 class Found:

@@ -5,128 +5,47 @@ Knows nothing of how many cases are run, or of what became of them.
 
 from __future__ import annotations
 
-import io
 import json
 import random
 import shutil
-import tarfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import torch
 import yaml
-from PIL import Image
+from starlette.testclient import TestClient
 
+from selftrain import train
+from selftrain.bench.from_yaml import read_bench
 from selftrain.config.resolve import make_settings, read_config
-from selftrain.data.features.collection import Collection, Writer
-from selftrain.data.features.feature_file import is_feature_path
-from selftrain.data.features.npy import NpzFile, map_npy
+from selftrain.data.features.collection import Collection
+from selftrain.data.features.feature_file import FeatureFile, is_feature_path
+from selftrain.data.features.housekeeping import list_caches, shrink_cache, verify_cache
+from selftrain.data.features.npy import NpzFile, map_npy, write_arrays
 from selftrain.data.images import FileImages, read_image
 from selftrain.data.sources.answer_file import Answer
 from selftrain.data.sources.label_file import read_rows
 from selftrain.data.sources.shards import _index, find_shards
-from selftrain.engine.checkpoint import load_checkpoint, save_checkpoint
-from selftrain.export.description import Description
+from selftrain.engine.checkpoint import load_checkpoint
 from selftrain.export.exported import ExportedModel
 from selftrain.methods import make_method
-from selftrain.nn.tensor_file import read_tensors, write_tensors
+from selftrain.nn.tensor_file import read_tensors
 from selftrain.report import write_report
 from selftrain.runs.layout import RunLayout
 from selftrain.runs.model import load_model
+from selftrain.runs.seen import WIDTH, read_seen
+from selftrain.runs.thumbnails import StoredThumbnails
+from selftrain.sweep.space import parse_search, read_space
+from selftrain.web.label.app import label_app
 from selftrain.web.label.exchange import from_text, to_label_studio
+from selftrain.web.label.final import FinalTraining
 from selftrain.web.label.session import Session
-from tests.report.made import make_run
-from tests.safety.made import frozen_model
+from selftrain.web.security import Guarded
+from selftrain.web.serve.answer import opened_image
+from tests.safety.seeds import JUNK, Seeds, flipped, mutated, small_onnx
 
 Case = Callable[[Path, random.Random], None]
-JUNK: list[Any] = [
-    None, True, -1, 0, 1, 2**40, 10**30, 1e308, -0.5, "", "x" * 1000, "inf", "nan", "\x1b[2J", "../../etc", [], [[]],
-    {}, {"a": 1}, [None], [1, "a"], "é\u202e", -(2**63),
-]  # fmt: skip
-
-
-def flipped(content: bytes, rng: random.Random) -> bytes:
-    """Return bytes with a few changes: bits, runs of zeros, cuts, copies and insertions."""
-    data = bytearray(content)
-    for _ in range(rng.randint(1, 4)):
-        place = rng.randrange(len(data) + 1)
-        kind = rng.randrange(6)
-        if kind == 0 and place < len(data):
-            data[place] ^= 1 << rng.randrange(8)
-        elif kind == 1:
-            data[place : place + rng.randint(1, 64)] = bytes(rng.randint(0, 64))
-        elif kind == 2:
-            del data[place:]
-        elif kind == 3:
-            data[place:place] = data[: rng.randint(0, 200)]
-        elif kind == 4:
-            data[place : place + 4] = rng.randbytes(4)
-        else:
-            data[place : place + 4] = b"\xff\xff\xff\xff"
-    return bytes(data)
-
-
-def mutated(value: Any, rng: random.Random) -> Any:
-    """Return a JSON value with one part replaced, removed, doubled or moved."""
-    if isinstance(value, dict) and value and rng.random() < 0.85:
-        name = rng.choice(list(value))
-        kind = rng.random()
-        if kind < 0.15:
-            return {key: item for key, item in value.items() if key != name}
-        if kind < 0.25:
-            return {**value, rng.choice(["x", "", "__proto__", name.upper()]): value[name]}
-        return {**value, name: mutated(value[name], rng)}
-    if isinstance(value, list) and value and rng.random() < 0.7:
-        i = rng.randrange(len(value))
-        if rng.random() < 0.2:
-            return value[:i]
-        return [*value[:i], mutated(value[i], rng), *value[i + 1 :]]
-    return rng.choice(JUNK)
-
-
-class Seeds:
-    """Valid files, made once."""
-
-    def __init__(self, folder: Path):
-        self.folder = folder
-        self.run = make_run(folder / "run", "dst(fixmatch)", reference=True)
-        self.model = frozen_model(folder / "model")
-        save_checkpoint(folder / "checkpoints", {"step": 3, "x": torch.randn(4, 3), "rows": [{"a": 1.5}]})
-        write_tensors(folder / "t.safetensors", {"a": torch.randn(3, 4), "b": torch.zeros(2, dtype=torch.int64)})
-        self.images = {}
-        for suffix, kind in (
-            ("png", "PNG"),
-            ("jpg", "JPEG"),
-            ("gif", "GIF"),
-            ("bmp", "BMP"),
-            ("tif", "TIFF"),
-            ("webp", "WEBP"),
-        ):
-            file = io.BytesIO()
-            Image.effect_noise((24, 20), 40).convert("RGB").save(file, kind)
-            self.images[suffix] = file.getvalue()
-        with tarfile.open(folder / "s.tar", "w") as tar:
-            for name, content in (("a.png", self.images["png"]), ("a.cls", b"1"), ("b.jpg", self.images["jpg"])):
-                info = tarfile.TarInfo(name)
-                info.size = len(content)
-                tar.addfile(info, io.BytesIO(content))
-        np.savez(folder / "f.npz", features=np.zeros((4, 3), np.float32), names=np.array(list("abcd")))
-        np.save(folder / "f.npy", np.zeros((4, 3), np.float32))
-        (folder / "labels.csv").write_text("path,label\na.jpg,cat\nb.jpg,dog\n")
-        (folder / "config.yaml").write_text((self.run / "config.yaml").read_text())
-        (folder / "m.onnx").write_bytes(small_onnx(self.about()).SerializeToString())
-        Image.new("RGB", (4, 4)).save(folder / "a.png")
-        self.collection = Collection(folder, {"backbone": "made"}, 4, np.dtype("float32"))
-        self.contents = np.arange(12, dtype=np.uint64).reshape(-1, 2) + 1
-        self.collection.open()
-        with Writer(self.collection) as writer:
-            writer.add(self.contents, [b"12345678"], np.ones((6, 1, 4), np.float32))
-
-    def about(self) -> dict[str, str]:
-        card = {"prior": [0.5, 0.25, 0.25]}
-        return Description(("ant", "bee", "cat"), "features", dim=3, novelty=False, card=card).metadata()
 
 
 def _bytes_of(name: str, read: Callable[[Path], Any]) -> Callable[[Seeds], Case]:
@@ -148,6 +67,8 @@ def _image(seeds: Seeds) -> Case:
         suffix = rng.choice(sorted(seeds.images))
         path = folder / f"x.{suffix}"
         path.write_bytes(flipped(seeds.images[suffix], rng))
+        if rng.random() < 0.5:
+            opened_image(path.read_bytes())  # as the page of a served model does
         read_image(path, rng.choice(["RGB", "L"]), rng.choice([None, 8]))
 
     return case
@@ -185,6 +106,19 @@ def _json_of(home: str, name: str, read: Callable[[Path], Any]) -> Callable[[See
     return make
 
 
+def _other_array(value: np.ndarray[Any, Any], rng: random.Random) -> np.ndarray[Any, Any]:
+    others = (
+        lambda: value[: rng.randrange(len(value))] if value.ndim else value.reshape(1, 1),
+        lambda: np.full_like(value, 7) if value.dtype.kind != "U" else value.reshape(-1)[:1],
+        lambda: np.zeros((3, 3)),
+        lambda: np.array("text"),
+        lambda: np.full(value.shape, rng.choice([-5, 999, np.nan])),
+        lambda: value.astype("U") if value.dtype.kind != "U" else np.arange(value.size),
+        lambda: np.array(rng.choice([-(2**62), 2**62, 2**31])),
+    )
+    return np.asarray(rng.choice(others)())
+
+
 def _outputs(seeds: Seeds) -> Case:
     arrays = RunLayout(seeds.run).read_outputs()
 
@@ -193,13 +127,7 @@ def _outputs(seeds: Seeds) -> Case:
         if not place.exists():
             shutil.copytree(seeds.run, place)
         name = rng.choice(sorted(arrays))
-        value = arrays[name]
-        change = rng.randrange(5)
-        others = {
-            0: value[: rng.randrange(len(value))], 1: np.full_like(value, 7) if value.dtype.kind != "U" else value[:1],
-            2: np.zeros((3, 3)), 3: np.array("text"), 4: np.full(len(value), rng.choice([-5, 999, np.nan])),
-        }  # fmt: skip
-        RunLayout(place).write_outputs({**arrays, name: others[change]})
+        RunLayout(place).write_outputs({**arrays, name: _other_array(arrays[name], rng)})
         try:
             write_report([place], folder / "page.html")
         finally:
@@ -208,19 +136,58 @@ def _outputs(seeds: Seeds) -> Case:
     return case
 
 
-def small_onnx(metadata: dict[str, str]) -> Any:
-    """Return a model on features of three numbers."""
-    import onnx
-    from onnx import TensorProto, helper, numpy_helper
+def _run_arrays(seeds: Seeds) -> Case:
+    """What a served model shows beside an answer, and what recognises training images."""
+    jpegs = [seeds.images["jpg"]] * 3
+    ends = np.cumsum([len(one) for one in jpegs])
+    shown = {"names": np.array(list("abc")), "ends": ends, "jpeg": np.frombuffer(b"".join(jpegs), np.uint8)}
+    seen = {"names": np.array(list("abc")), "rows": np.eye(3, WIDTH, dtype=np.float16), "dim": np.array(4)}
 
-    weight = numpy_helper.from_array(np.eye(3, dtype=np.float32), "w")
-    nodes = [helper.make_node("MatMul", ["x", "w"], ["y"]), helper.make_node("Softmax", ["y"], ["probabilities"])]
-    ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, ["n", 3]) for name in ("x", "probabilities")]
-    graph = helper.make_graph(nodes, "g", ends[:1], ends[1:], [weight])
-    model = helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8)
-    helper.set_model_props(model, metadata)
-    onnx.checker.check_model(model)
-    return model
+    def case(folder: Path, rng: random.Random) -> None:
+        layout = RunLayout(folder)
+        if rng.random() < 0.5:
+            name = rng.choice(sorted(seen))
+            layout.write_seen({**seen, name: _other_array(seen[name], rng)})
+            read_seen(layout.read_seen(), 4)
+        else:
+            name = rng.choice(sorted(shown))
+            layout.write_thumbnails({**shown, name: _other_array(shown[name], rng)})
+            found = StoredThumbnails.read(layout.read_thumbnails())
+            for i in range(len(found)):
+                found.load(i)
+
+    return case
+
+
+def _features(seeds: Seeds) -> Case:
+    """A file or folder of features with an array or its card changed."""
+    card = {"views": ["clean", "weak_1"], "backbone": "lite0", "size": 32, "weights": "0" * 64, "mirror": True}
+    arrays = {
+        "features": np.ones((4, 2, 3), np.float32), "names": np.array(list("abcd")), "y": np.arange(4),
+        "views": np.array(card["views"]),
+    }  # fmt: skip
+
+    def case(folder: Path, rng: random.Random) -> None:
+        made, about = dict(arrays), mutated(card, rng) if rng.random() < 0.5 else card
+        if about is card:
+            name = rng.choice(sorted(arrays))
+            made[name] = _other_array(arrays[name], rng)
+        if rng.random() < 0.5:
+            path = folder / "x.npz"
+            with path.open("wb") as file:
+                write_arrays(file, {**made, "card": np.array(json.dumps(about))})
+        else:
+            path = folder / "x"
+            path.mkdir(exist_ok=True)
+            np.save(path / "features.npy", made["features"])
+            np.save(path / "y.npy", made["y"])
+            names = made["names"].tolist() if rng.random() < 0.7 else mutated(list("abcd"), rng)
+            (path / "names.json").write_text(json.dumps(names))
+            (path / "card.json").write_text(json.dumps(about))
+        found = FeatureFile.read(path)
+        np.asarray(found.rows.values).sum()
+
+    return case
 
 
 def _predict(path: Path) -> None:
@@ -258,6 +225,26 @@ def _store(seeds: Seeds) -> Case:
     return case
 
 
+def _cache(seeds: Seeds) -> Case:
+    """A cache folder with a file changed: it is listed, verified and shrunk."""
+    source = seeds.collection.folder
+
+    def case(folder: Path, rng: random.Random) -> None:
+        place = folder / "features" / source.name
+        shutil.rmtree(place, ignore_errors=True)
+        shutil.copytree(source, place)
+        changed = rng.choice(sorted(path for path in place.iterdir() if path.suffix != ".lock"))
+        if changed.suffix == ".json" and rng.random() < 0.7:
+            changed.write_text(json.dumps(mutated(json.loads(changed.read_text()), rng)))
+        else:
+            changed.write_bytes(flipped(changed.read_bytes(), rng))
+        for info in list_caches(folder, homes=True):
+            verify_cache(info)
+            shrink_cache(folder, info)
+
+    return case
+
+
 def _answers(path: Path) -> None:
     """The label file of a labeling session."""
     session = Session(FileImages(path.parent, ["a.png"]), path)
@@ -272,6 +259,96 @@ def _exchange(seeds: Seeds) -> Case:
     def case(folder: Path, rng: random.Random) -> None:
         changed = json.dumps(mutated(json.loads(text), rng)) if rng.random() < 0.7 else flipped(text.encode(), rng)
         from_text(changed if isinstance(changed, str) else changed.decode("utf-8", "replace"), ["a.jpg", "b.jpg"])
+
+    return case
+
+
+def _label_page(seeds: Seeds) -> Case:
+    """Requests to the labeling page."""
+    folder = seeds.folder / "page"
+    folder.mkdir()
+    shutil.copy(seeds.folder / "a.png", folder)
+    session = Session(FileImages(folder, ["a.png"]), folder / "labels.csv", ["cat", "dog"])
+    app = label_app(session, None, FinalTraining(folder, session.file.path), folder / "runs")
+    client = TestClient(Guarded(app, "t", largest=1 << 20, log=lambda line: None), "http://127.0.0.1:8123/t/")
+    posted: list[tuple[str, Any]] = [
+        ("api/answers", {"answers": [{"id": 0, "label": "cat"}], "kind": "label"}),
+        ("api/classes", {"name": "bird"}),
+        ("api/import", {"text": "path,label\na.png,cat\n"}),
+        ("api/undo", {}),
+    ]
+    asked = ["api/state?since=0", "api/next?n=3&without=1,2", "api/class?name=cat&kind=labeled&n=2&offset=0",
+             "thumb/0", "image/0", "api/export/labels.csv", "static/label.js"]  # fmt: skip
+
+    def case(folder: Path, rng: random.Random) -> None:
+        if rng.random() < 0.6:
+            path, body = rng.choice(posted)
+            content = json.dumps(mutated(body, rng)).encode()
+            content = flipped(content, rng) if rng.random() < 0.3 else content
+            answer = client.post(path, content=content, headers={"content-type": "application/json"})
+        else:
+            path, _, query = rng.choice(asked).partition("?")
+            values = dict(pair.split("=") for pair in query.split("&") if pair)
+            if values and rng.random() < 0.8:
+                values[rng.choice(list(values))] = str(rng.choice(JUNK))
+            else:
+                path = f"{path}/{rng.choice(['..', '%2e%2e', '-1', '9' * 30, 'x' * 300, '%00', '%ff'])}"
+            answer = client.get(path, params=values)
+        assert answer.status_code < 500, answer.text
+
+    return case
+
+
+def _yaml_of(tree: dict[str, Any], read: Callable[[Path], Any]) -> Callable[[Seeds], Case]:
+    def make(seeds: Seeds) -> Case:
+        def case(folder: Path, rng: random.Random) -> None:
+            (folder / "x.yaml").write_text(yaml.safe_dump(mutated(tree, rng)))
+            read(folder / "x.yaml")
+
+        return case
+
+    return make
+
+
+BENCH = {
+    "about": "a bench", "datasets": ["cifar10"], "rows": ["fixmatch", {"method": "dst", "label": "d", "against": "d"}],
+    "settings": {"train.steps": 3}, "draws": "each", "variants": {"a": {"optim.lr": 0.1}}, "measures": ["accuracy"],
+    "by_dataset": {"cifar10": {"data.labels_per_class": 4}},
+}  # fmt: skip
+SPACE = {"method.tau": [0.7, 0.8], "optim.lr": {"low": 0.001, "high": 0.03, "log": True}}
+
+
+def _resume(seeds: Seeds) -> Case:
+    """A run with a record changed, before its last stage is repeated."""
+    home = seeds.folder / "half"
+    home.mkdir()
+    rows, y = np.random.default_rng(0).normal(size=(12, 6)).astype(np.float32), np.arange(12) % 3
+    np.savez(home / "x.npz", features=rows, names=[f"{i:02}.png" for i in range(12)])
+    (home / "labels.csv").write_text("path,label\n" + "".join(f"{i:02}.png,c{y[i]}\n" for i in range(7)))
+    settings = {"train.guard": "none", "data.screen": False, "data.prior": "labels", "train.batch": 2}
+
+    def work(out: Path, resume: bool) -> None:
+        train(home / "x.npz", labels=home / "labels.csv", method="pseudo_label", steps=2, seed=5, out=out,
+              resume=resume, quiet=True, settings={**settings, "train.threads": 1})  # fmt: skip
+
+    work(home / "run", resume=False)
+    for name in ("results.json", "outputs.npz", "seen.npz"):
+        (home / "run" / name).unlink(missing_ok=True)
+    shutil.rmtree(home / "run/model")
+
+    def case(folder: Path, rng: random.Random) -> None:
+        place = folder / "run"
+        shutil.rmtree(place, ignore_errors=True)
+        shutil.copytree(home / "run", place)
+        path = place / rng.choice(["split.json", "metrics.jsonl", "checkpoints/last.json"])
+        if path.suffix == ".jsonl":
+            lines = path.read_text().splitlines()
+            i = rng.randrange(len(lines))
+            lines[i] = json.dumps(mutated(json.loads(lines[i]), rng))
+            path.write_text("\n".join(lines) + "\n")
+        else:
+            path.write_text(json.dumps(mutated(json.loads(path.read_text()), rng)))
+        work(place, resume=True)
 
     return case
 
@@ -299,10 +376,14 @@ def _words(seeds: Seeds) -> Case:
 
     def case(folder: Path, rng: random.Random) -> None:
         text = "".join(rng.choice(parts) for _ in range(rng.randint(0, 12)))
-        make_method(text, "frozen")
-        find_shards(
-            f"{folder}/{{{rng.choice(['0..9', '9..0', 'a,b', '', '0..99999999'])}}}{rng.choice(['*', '?', '['])}.tar"
-        )
+        kind = rng.randrange(3)
+        if kind == 0:
+            make_method(text, "frozen")
+        elif kind == 1:
+            parse_search([text])
+        else:
+            inside = rng.choice(["0..9", "9..0", "a,b", "", "0..99999999"])
+            find_shards(f"{folder}/{{{inside}}}{rng.choice(['*', '?', '['])}.tar")
 
     return case
 
@@ -345,11 +426,21 @@ READERS: dict[str, Callable[[Seeds], Case]] = {
     "reference.json": _json_of("run", "reference.json", lambda run: write_report([run])),
     "config.yaml": _json_of("run", "config.yaml", lambda run: write_report([run])),
     "outputs.npz": _outputs,
+    "resume": _resume,
+    "run arrays": _run_arrays,
+    "features": _features,
     "onnx metadata": _metadata,
     "feature store": _store,
+    "cache": _cache,
+    "label page": _label_page,
+    "bench": _yaml_of(BENCH, read_bench),
+    "space": _yaml_of(SPACE, read_space),
     "label studio": _exchange,
     "words": _words,
     "settings": _settings,
 }
-SLOW = ("model.json", "results.json", "metrics.jsonl", "split.json", "reference.json", "config.yaml", "outputs.npz")
-"""readers that render a page or build a network; they get fewer cases"""
+SLOW = (
+    "model.json", "results.json", "metrics.jsonl", "split.json", "reference.json", "config.yaml", "outputs.npz",
+    "resume",
+)  # fmt: skip
+"""readers that render a page, build a network or train; they get fewer cases"""

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from torch import nn
 
 import selftrain
 from selftrain.batch import Labeled, Unlabeled
@@ -110,3 +111,20 @@ def test_many_steps_are_read_at_once() -> None:
     assert watch.first() == NotFinite(3, "the gradient")
     assert watch.first() is None
     assert [steps for steps in range(1, 200) if watch.due(steps)] == [64, 128, 192]
+
+
+@pytest.mark.parametrize("layer", [nn.Linear(100, 90), nn.Conv2d(8, 70, 3, padding=1)])
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_a_number_in_a_large_gradient_is_seen(layer: nn.Linear | nn.Conv2d, number: float) -> None:
+    """It is enough to look at a row and the bias, wherever in a batch the number comes from."""
+    shape = (3, 100) if isinstance(layer, nn.Linear) else (3, 8, 4, 4)
+    for wrong in (False, True):
+        y = layer(torch.rand(shape))
+        gradient = torch.ones_like(y)
+        if wrong:
+            gradient[1, -7].view(-1)[-1] = number
+        layer.zero_grad()
+        y.backward(gradient)
+        watch = FiniteWatch(layer.parameters())
+        watch.note(0, {})
+        assert (watch.first() is not None) == wrong

@@ -99,8 +99,22 @@ def test_a_measure_that_cannot_be_is_refused_or_left_out(tmp_path: Path) -> None
     with pytest.raises(UserError, match=r"per_class\[0\]: expected a number from 0 to 1"):
         write_report([run])
     results["per_class"][0] = 1.0
+    whole = json.dumps(results)
+    results["calibration"] = [[3, 0.5, 0.4], [2, None, 0.9], [0, None, None]]
     (run / "results.json").write_text(json.dumps(results))
+    with pytest.raises(UserError, match="calibration: each entry must hold three numbers"):
+        write_report([run])
+    (run / "results.json").write_text(whole)
     lines = (run / "metrics.jsonl").read_text().splitlines()
     first = json.loads(lines[0])
     (run / "metrics.jsonl").write_text("\n".join([json.dumps({**first, "loss_labeled": "x" * 100}), *lines[1:]]) + "\n")
     write_report([run])
+
+
+def test_a_reference_of_other_classes_is_left_out(tmp_path: Path) -> None:
+    """Found by hostile inputs: an accuracy is missing for a class that the run has."""
+    run = make_run(tmp_path / "run", "dst(fixmatch)", reference=True)
+    reference = json.loads((run / "reference.json").read_text())
+    reference["all_labels"]["per_class"].pop()
+    (run / "reference.json").write_text(json.dumps(reference))
+    assert "Data bias is not shown" in write_report([run]).read_text()

@@ -121,10 +121,10 @@ def test_the_quick_model_learns_from_labels_and_neighbours(pool: Pool) -> None:
 
 
 def test_possible_new_kinds_are_asked_about() -> None:
-    x, y = blobs((60, 60, 60, 60, 20, 20), spread=0.05)
+    x, y = blobs((60, 60, 60, 60, 40, 40), spread=0.05)
     labels = np.full(len(x), UNLABELED)
     for k in range(4):
-        labels[np.flatnonzero(y == k)[:6]] = k
+        labels[np.flatnonzero(y == k)[:10]] = k
     pool = Pool.of(x)
     novelty = novelty_of(pool, labels, 4)
     assert novelty[y >= 4].mean() > 0.9

@@ -45,9 +45,9 @@ def read_bench(path: Path) -> Bench:
         if row.against and row.against not in names:
             raise UserError(f"{where}: against: there is no row {row.against!r}.{nearest(row.against, names)}")
     variants = tuple(Variant(name, values) for name, values in _groups(tree, "variants", where).items())
-    optional: dict[str, Any] = {"measures": tuple(tree["measures"])} if "measures" in tree else {}
+    optional: dict[str, Any] = {"measures": tuple(tree["measures"])} if tree.get("measures") is not None else {}
     return Bench(
-        about=tree.get("about", str(path)),
+        about=tree.get("about") or str(path),
         datasets=datasets,
         rows=rows,
         settings=tree.get("settings") or {},
@@ -73,7 +73,7 @@ def _row(row: Any, where: str) -> Row:
     if isinstance(row, str):
         return Row(row)
     _check_fields(row, ROW_FIELDS, where)
-    if "method" not in row:
+    if row.get("method") is None:
         raise UserError(f"{where}: 'method' is missing.")
     _check_names(row.get("settings") or {}, where)
     return Row(**{name: value for name, value in row.items() if value is not None})

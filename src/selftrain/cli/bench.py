@@ -149,11 +149,11 @@ def bench(
         raise UserError("bench: which one? See 'selftrain list benches'.")
     from selftrain.bench.cells import cells_of
     from selftrain.bench.grid import run_grid
-    from selftrain.methods import allow_method_file, name_files
+    from selftrain.methods import allow_method_file
 
     for file in method_file or []:
         allow_method_file(file)
-    chosen = _choose(name, [name_files(text) for text in methods or []], datasets)
+    chosen = _choose(name, methods, datasets)
     cells = cells_of(chosen, seeds, settings_from(set_))
     reporter = make_reporter(context, quiet)
     if dry_run:
@@ -200,11 +200,13 @@ def _choose(name: str, methods: list[str] | None, datasets: list[str] | None) ->
     """Return a bench with other methods or datasets where the user names some."""
     from selftrain.bench.catalogue import find_bench
     from selftrain.bench.spec import Row
+    from selftrain.methods import name_files
 
     chosen = find_bench(name)
     if methods:
         known = {row.name: row for row in chosen.rows}
-        chosen = replace(chosen, rows=tuple(known.get(text) or Row(text) for text in dict.fromkeys(methods)))
+        rows = (known.get(text) or Row(name_files(text)) for text in dict.fromkeys(methods))
+        chosen = replace(chosen, rows=tuple(rows))
     if datasets:
         chosen = replace(chosen, datasets=tuple(dict.fromkeys(datasets)))
     return chosen

@@ -18,8 +18,8 @@ from typing import Any
 QUOTED = re.compile(r"(?<![\w`/\\.-])`(?P<name>[A-Za-z_]\w*(?:\.\w+)*)(?:=(?P<value>[^`]*))?`(?![\w`/\\-]|\.\w)")
 SECTIONS = ("data", "network", "optim", "train", "method")
 """first words of the dotted names that ``--set`` takes"""
-OTHER_NAMES = {"settings": "set", "out": "output"}
-"""arguments of the library that some commands call something else"""
+OTHER_NAMES = {"settings": "set", "out": "output", "data.keep_odd_labels": "yes"}
+"""arguments and settings of the library that some commands call something else"""
 SETTINGS = {
     "backbone": "network.backbone",
     "labels": "data.labels",

@@ -47,6 +47,11 @@ def _summary(measures: Mapping[str, Any], title: str) -> Table:
     table.add_row(
         "imbalance ratio of predictions", "infinite: a class is never predicted" if infinite else f"{ratio:.2f}"
     )
+    if measures.get("calibration"):
+        bins = [(count, confidence) for count, confidence, _ in measures["calibration"] if count]
+        confidence = sum(count * mean for count, mean in bins) / sum(count for count, _ in bins)
+        table.add_row("mean confidence", f"{100 * confidence:.2f}")
+        table.add_row("calibration error of confidences", f"{100 * measures['ece']:.2f}")
     return table
 
 

@@ -9,11 +9,12 @@ import json
 import os
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
+from selftrain.config.schema import check
 from selftrain.data.corpus import Corpus
 from selftrain.data.images import fingerprint
 from selftrain.data.split import Split, all_others, assemble
@@ -125,38 +126,40 @@ def load_split(path: str | os.PathLike[str], corpus: Corpus) -> Split:
     if split.hash != saved["hash"]:
         raise UserError(_changed(corpus, changes or ["the number of files is the same, but their names differ"], path))
     present = _content(corpus)
-    for name, then in saved.get("pictures", {}).items():  # missing in older runs
+    for name, then in (saved.get("pictures") or {}).items():
         if present.get(name, then) != then:
             raise UserError(_changed(corpus, [f"some {name} images were replaced, edited or removed"], path))
     return split
 
 
-_FIELDS: dict[str, tuple[type, ...]] = {
-    "hash": (str,),
-    "seed": (int,),
-    "labels_per_class": (int, type(None)),
-    "include_labeled": (bool,),
-    "counts": (dict,),
-    "classes": (list,),
-    "labeled": (list,),
-    "validation": (list,),
-    "unlabeled": (str, list),
-    "skipped": (list,),
-}
+class _Entry(TypedDict):
+    path: str
+    label: str
 
 
-def _read(path: Path) -> dict[str, Any]:
-    saved: dict[str, Any] = parse_json(read_bytes(path), f"{path}: not a saved split")
-    for name, types in _FIELDS.items():
-        if not isinstance(saved, dict) or not isinstance(saved.get(name, ...), types):
-            raise UserError(f"{path}: not a saved split (its field {name!r} is missing or has the wrong type).")
-    for entry in saved["labeled"] + saved["validation"]:
-        if not isinstance(entry, dict) or not all(isinstance(entry.get(key), str) for key in ("path", "label")):
-            raise UserError(f"{path}: not a saved split (an entry lacks 'path' or 'label').")
-    return saved
+class _Saved(TypedDict):
+    """The fields of ``split.json`` that are compared or needed."""
+
+    hash: str
+    seed: int
+    labels_per_class: int | None
+    include_labeled: bool
+    counts: dict[str, int]
+    classes: list[str]
+    labeled: list[_Entry]
+    validation: list[_Entry]
+    unlabeled: str | list[str]
+    skipped: list[str]
+    pictures: dict[str, str] | None
+    """missing in older runs"""
 
 
-def _compare_classes(saved: dict[str, Any], corpus: Corpus, path: str | os.PathLike[str]) -> None:
+def _read(path: Path) -> _Saved:
+    what = f"{path}: not a saved split"
+    return cast(_Saved, check(parse_json(read_bytes(path), what), _Saved, what))
+
+
+def _compare_classes(saved: _Saved, corpus: Corpus, path: str | os.PathLike[str]) -> None:
     then, now = saved["classes"], list(corpus.classes)
     if then == now:
         return
@@ -167,7 +170,7 @@ def _compare_classes(saved: dict[str, Any], corpus: Corpus, path: str | os.PathL
     raise UserError(_changed(corpus, changes or ["the order of the classes changed"], path))
 
 
-def _changes(saved: dict[str, Any], corpus: Corpus, gone: Sequence[str]) -> list[str]:
+def _changes(saved: _Saved, corpus: Corpus, gone: Sequence[str]) -> list[str]:
     """Return the differences between then and now, as far as the saved file shows them."""
     then, now = set(saved["skipped"]), set(corpus.skipped)
     broken = sorted(now - then)
@@ -196,5 +199,5 @@ def _changes(saved: dict[str, Any], corpus: Corpus, gone: Sequence[str]) -> list
 def _changed(corpus: Corpus, changes: Sequence[str], path: str | os.PathLike[str]) -> str:
     return (
         f"{path}: the images of {corpus.name!r} have changed since this run was started: {'; '.join(changes)}. "
-        "Restore them, or start a new run."
+        "Restore them, or replace the run with `overwrite=True` instead of `resume=True`."
     )

@@ -24,8 +24,18 @@ class NotFinite(NamedTuple):
     """a term of the loss or a gradient, in words"""
 
 
+SMALL = 4096
+"""numbers of a gradient that are all looked at"""
+
+
 class FiniteWatch:
-    """Remembers every loss term, and the sum of every gradient, until they are read."""
+    """Remembers every loss term, and a sum over every gradient, until they are read.
+
+    Of a large gradient, the sum is over its first row. A number that is not finite spreads on its way through a layer:
+    one that comes in is in every row of the gradient of the weights, and one that comes back is in the gradient of the
+    bias and in every row of the layer before. Where it is not, it is in the weights after the step, and with them in
+    the loss of the next one.
+    """
 
     EVERY = 64
     """steps between two readings"""
@@ -40,10 +50,10 @@ class FiniteWatch:
         """Queue the terms of a turn and its gradients, which are those that the parameters hold now."""
         values = [term.detach() for term in terms.values()]
         names = [f"the loss term {name!r}" for name in terms]
-        gradients = [_local(p.grad) for p in self.parameters if p.grad is not None]
-        if gradients:
+        parts = [_part(_local(gradient)) for p in self.parameters if (gradient := p.grad) is not None]
+        if parts:
             # A sum is finite only if all numbers are. It may also overflow, but not before weights do.
-            values.append(torch.stack([gradient.sum() for gradient in gradients]).sum())
+            values.append(torch.cat(parts).sum())
             names.append(f"the gradient{turn and f' of the turn {turn!r}'}")
         self._queued += values
         self._about += [NotFinite(step, name) for name in names]
@@ -60,6 +70,16 @@ class FiniteWatch:
         about, self._queued, self._about = self._about, [], []
         flags: list[float] = all_sum(bad.float()).tolist()
         return next((one for one, flag in zip(about, flags, strict=True) if flag), None)
+
+
+def _part(gradient: Tensor) -> Tensor:
+    """Return the numbers of a gradient to look at, as a vector; with few calls, since each costs more than the sum."""
+    if gradient.dim() == 1:
+        return gradient
+    if gradient.dim() == 0 or gradient.numel() <= SMALL:
+        return gradient.reshape(-1)
+    row = gradient.select(0, 0)
+    return row if row.dim() == 1 else row.reshape(-1)
 
 
 def _local(gradient: Tensor) -> Tensor:

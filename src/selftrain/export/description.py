@@ -21,6 +21,9 @@ MOST = 1 << 24
 """above the length of any feature vector, and the side of any image"""
 KEY = "selftrain"
 """name of the JSON text in a model's metadata"""
+CROPS = "crops"
+"""name of the optional input for crops that are resized already"""
+INTERPOLATIONS = ("box", "bilinear", "bicubic", "lanczos")
 CLASSES = "classes"
 """name of the JSON list of class names in a model's metadata"""
 
@@ -36,6 +39,16 @@ class Int8(NamedTuple):
     """share of those"""
 
 
+class Crops(NamedTuple):
+    """The central crops that the network takes; whoever can resize as Pillow does may feed them, see ``CROPS``."""
+
+    size: int
+    channels: int
+    interpolation: str
+    shares: tuple[float, ...]
+    """of the shorter side, one per crop"""
+
+
 @dataclass(frozen=True)
 class Description:
     """Everything that whoever runs the file needs to know."""
@@ -47,6 +60,8 @@ class Description:
     """length of a feature vector; 0 for images"""
     least_side: int = 0
     """shorter side at which a larger JPEG may be decoded"""
+    crops: Crops | None = None
+    """the crops of an image; None for features, and in files of older versions, which only resize by themselves"""
     novelty: bool = False
     """whether there is a second output: above 0.5, an image looks like none of the classes"""
     integer_classes: bool = False
@@ -60,7 +75,8 @@ class Description:
     def metadata(self) -> dict[str, str]:
         """Return the description as text, for the metadata of a file."""
         values = {name: value for name, value in asdict(self).items() if name != "classes"}
-        values["int8"] = None if self.int8 is None else self.int8._asdict()
+        for name, part in (("int8", self.int8), ("crops", self.crops)):
+            values[name] = None if part is None else part._asdict()
         return {
             CLASSES: json.dumps(list(self.classes), ensure_ascii=False),
             KEY: json.dumps(values, ensure_ascii=False),
@@ -70,6 +86,21 @@ class Description:
 def least_side(like: Preprocessing) -> int:
     """Return the shorter side at which a larger JPEG may be decoded without a loss."""
     return math.ceil(CLEAN_DETAIL * like.size / (like.crop * (like.zoom or 1.0)))
+
+
+def crops_of(like: Preprocessing, channels: int) -> Crops:
+    """Return the crops that a model takes."""
+    shares = (like.crop, like.crop * like.zoom) if like.zoom else (like.crop,)
+    return Crops(like.size, channels, like.interpolation, shares)
+
+
+def _crops(values: Any) -> Crops:
+    found = Crops(**{**values, "shares": tuple(values["shares"])})
+    sizes = isinstance(found.size, int) and 0 < found.size < MOST and found.channels in (1, 3)
+    shares = all(isinstance(share, (int, float)) and 1e-3 <= share <= 1 for share in found.shares)
+    if not sizes or not found.shares or not shares or found.interpolation not in INTERPOLATIONS:
+        raise ValueError(values)
+    return found
 
 
 def description_from(metadata: Mapping[str, str], path: object) -> Description:
@@ -83,7 +114,8 @@ def description_from(metadata: Mapping[str, str], path: object) -> Description:
             raise TypeError
         known = {name: values[name] for name in Description.__dataclass_fields__ if name in values}
         measured = Int8(**values["int8"]) if values.get("int8") else None
-        described = Description(**{**known, "classes": tuple(classes), "int8": measured})
+        crops = _crops(values["crops"]) if values.get("crops") else None
+        described = Description(**{**known, "classes": tuple(classes), "int8": measured, "crops": crops})
         numbers = (described.format, described.dim, described.least_side)
         if any(not isinstance(number, int) or not 0 <= number < MOST for number in numbers):
             raise TypeError

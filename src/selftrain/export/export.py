@@ -21,7 +21,7 @@ from selftrain.data.images.content import unknown
 from selftrain.data.source import Source
 from selftrain.data.views.content_views import ContentViews
 from selftrain.errors import UserError
-from selftrain.export.description import Description, Int8, least_side
+from selftrain.export.description import Description, Int8, crops_of, least_side
 from selftrain.export.folder import check_beside, write_beside
 from selftrain.export.network import Network, channels_of, network_of, preprocessing_of
 from selftrain.files import check_writable, read_json
@@ -67,7 +67,7 @@ class Job:
         if like is None:
             return torch.randn(3, self.predictor.card.features, generator=generator)
         shape = (3, 2 if like.zoom else 1, self.channels, like.size, like.size)
-        return torch.randint(256, shape, generator=generator).float()
+        return torch.randint(256, shape, dtype=torch.uint8, generator=generator)
 
 
 def export(
@@ -141,6 +141,7 @@ def describe(predictor: Predictor, card: dict[str, Any]) -> Description:
         "features" if like is None else "images",
         dim=predictor.card.features if like is None else 0,
         least_side=0 if like is None else least_side(like),
+        crops=None if like is None else crops_of(like, channels_of(predictor)),
         novelty=predictor.novelty is not None,
         integer_classes=predictor.card.integer_classes,
         card={name: value for name, value in card.items() if name != "classes"},
@@ -162,8 +163,8 @@ def _write_onnx(out: Path, job: Job, images: Any) -> None:
 def _with_resizing(graph: onnx.ModelProto, job: Job) -> onnx.ModelProto:
     from selftrain.export.onnx_file import with_resizing
 
-    like = job.preprocessing
-    return graph if like is None else with_resizing(graph, like, job.channels)
+    crops = job.description.crops
+    return graph if crops is None else with_resizing(graph, crops)
 
 
 def _check_same(graph: onnx.ModelProto, job: Job) -> None:
@@ -207,7 +208,7 @@ def _crops(job: Job, images: Images, rows: NDArray[Any]) -> list[NDArray[Any]]:
     data = DataSettings(crop="pad", randaugment_n=0, cutout=0.0)
     views = ContentViews(images, data, like.size, job.channels, like.interpolation, False, like.crop, like.zoom)
     parts = np.array_split(rows, max(1, len(rows) // 16))
-    return [views.make(part, ["clean"], unknown(len(part)))[0].float().numpy() for part in parts]
+    return [views.make(part, ["clean"], unknown(len(part)))[0].numpy() for part in parts]
 
 
 def _write_torch(out: Path, job: Job) -> None:

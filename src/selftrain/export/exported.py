@@ -5,35 +5,40 @@ Knows nothing of torch modules or training; the file is all it needs.
 
 from __future__ import annotations
 
-import os
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
-from itertools import islice
+from itertools import groupby, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from PIL import Image
 
 from selftrain.console import Reporter
 from selftrain.data.features.rows import FeatureRows, feature_batches
 from selftrain.data.images import Images, UnreadableImage
 from selftrain.data.source import Source
+from selftrain.data.views.augment import CentreResize
+from selftrain.data.views.image_views import stack_images
 from selftrain.engine.metrics import BINS, calibration, summarise
 from selftrain.errors import UserError
-from selftrain.export.description import Description, description_from
+from selftrain.export.description import CROPS, Crops, Description, description_from
 from selftrain.nn.onnx_file import read_onnx
 from selftrain.runs.predict import Predictions
 from selftrain.text import first_line, listed, plural
 
-MOST_IMAGES, MOST_PIXELS = 16, 1 << 24
-"""images of one size that are computed together, and their pixels"""
-AHEAD = 64
-"""images that are decoded before they are needed"""
+PIXELS_PER_PASS = 3 << 16
+"""of the crops that are computed together: with more, activations leave the cache"""
+MOST_IMAGES = 4
+"""the same for files that resize by themselves"""
 Array = NDArray[Any]
+IMAGES = "images"
+NO_IMAGE: Array = np.zeros((1, 1, 1, 3), np.uint8)
+"""what is fed beside crops, since this input has no default"""
 
 
 class Answer(NamedTuple):
@@ -61,7 +66,7 @@ class ExportedModel:
         """The loaded model."""
         data = read_onnx(self.path)
         try:
-            return load(data)
+            return load(data, threads=1)
         except ImportError:
             raise UserError(
                 f"{self.path}: onnxruntime is not installed. Run pip install 'selftrain[export]'."
@@ -164,28 +169,70 @@ class ExportedModel:
             return
         if self.description.input == "features":
             raise UserError(f"{self.path}: this model takes features, not images; give a .npz or .npy file.")
-        for batch in _same_sizes(_decoded(images, self.description.least_side, unreadable, strict)):
-            yield self.run(np.stack(batch))
+        threads = torch.get_num_threads()
+        with ThreadPoolExecutor(threads) as pool:  # each with a batch of its own, which scales better than shared ones
+            ahead: deque[Future[tuple[list[Answer], list[UnreadableImage]]]] = deque()
+            waiting = _parts(len(images), self.description.crops)
+            try:
+                while True:
+                    for part in islice(waiting, threads + 1 - len(ahead)):
+                        ahead.append(pool.submit(self._batch, images, part))
+                    if not ahead:
+                        return
+                    answers, bad = ahead.popleft().result()
+                    if strict and bad:
+                        raise UserError(f"{bad[0]}. Leave out `strict` to skip unreadable images.")
+                    unreadable += bad
+                    yield from answers
+            finally:
+                pool.shutdown(cancel_futures=True)
+
+    def _batch(self, images: Images, rows: range) -> tuple[list[Answer], list[UnreadableImage]]:
+        """Return the answers for some images, and the images that cannot be read."""
+        readable: list[Any] = []
+        bad: list[UnreadableImage] = []
+        for i in rows:
+            try:
+                image = images.load(i, "RGB", min_side=self.description.least_side or None)
+                readable.append(image if self.description.crops is None else self._crops(image))  # small at once
+            except UnreadableImage as error:
+                bad.append(UnreadableImage(error.path, error.reason, i))
+        if not readable:
+            return [], bad
+        if self.description.crops is None:  # a file of an older version
+            return [self.run(batch) for batch in _same_sizes(readable)], bad
+        return [self._run({IMAGES: NO_IMAGE, CROPS: np.stack(readable)})], bad
+
+    def _crops(self, image: Image.Image) -> Array:
+        """Return the crops of an RGB image; Pillow resizes faster than the graph, to the same pixels."""
+        crops = self.description.crops
+        assert crops is not None
+        image = image.convert("L") if crops.channels == 1 else image
+        cuts = [CentreResize(crops.size, crops.interpolation, share) for share in crops.shares]
+        return stack_images([cut(image) for cut in cuts]).numpy()
 
     def run(self, inputs: Array) -> Answer:
         """Return the answer for uint8 images (N, H, W, 3) of one size, or for features (N, dim)."""
-        described = self.description
+        return self._run({self.session.get_inputs()[0].name: inputs})
+
+    def _run(self, inputs: dict[str, Array]) -> Answer:
+        described, n = self.description, len(next(reversed(inputs.values())))
         try:
-            outputs = self.session.run(None, {self.session.get_inputs()[0].name: inputs})
+            outputs = self.session.run(None, inputs)
         except Exception as error:
             raise UserError(f"{self.path}: cannot be run ({first_line(error)}).") from None
-        shapes = [(len(inputs), len(described.classes)), (len(inputs),)]
+        shapes = [(n, len(described.classes)), (n,)]
         if any(one.shape != shape for one, shape in zip(outputs, shapes, strict=False)):
             raise UserError(f"{self.path}: its outputs do not fit its {len(described.classes)} classes.")
         return Answer(outputs[0], outputs[1] if described.novelty else None)
 
 
-def load(data: bytes) -> Any:
-    """Return a session of onnxruntime, with as many threads as torch takes."""
+def load(data: bytes, threads: int | None = None) -> Any:
+    """Return a session of onnxruntime, with as many threads as torch takes by default."""
     import onnxruntime
 
     options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = torch.get_num_threads()
+    options.intra_op_num_threads = torch.get_num_threads() if threads is None else threads
     options.log_severity_level = 4  # errors are raised as well
     # Without the fallback to other providers, which prints to the standard output.
     return onnxruntime.InferenceSession(data, options, providers=["CPUExecutionProvider"], enable_fallback=0)
@@ -198,41 +245,13 @@ def probabilities_of(model: Any, batches: Sequence[Array]) -> list[Array]:
     return [session.run(None, {name: batch})[0] for batch in batches]
 
 
-def _decoded(
-    images: Images, least_side: int, unreadable: list[UnreadableImage], strict: bool
-) -> Iterator[NDArray[np.uint8]]:
-    """Yield the pixels of all readable images, decoded ahead in threads."""
-
-    def load(i: int) -> NDArray[np.uint8]:
-        return np.asarray(images.load(i, "RGB", min_side=least_side or None))
-
-    rows = iter(range(len(images)))
-    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
-        ahead: deque[tuple[int, Future[NDArray[np.uint8]]]] = deque()
-        submit: Callable[[int], None] = lambda i: ahead.append((i, pool.submit(load, i)))  # noqa: E731
-        for i in islice(rows, AHEAD):
-            submit(i)
-        while ahead:
-            i, future = ahead.popleft()
-            for new in islice(rows, 1):
-                submit(new)
-            try:
-                yield future.result()
-            except UnreadableImage as error:
-                if strict:
-                    pool.shutdown(cancel_futures=True)
-                    raise UserError(f"{error}. Leave out `strict` to skip unreadable images.") from None
-                unreadable.append(UnreadableImage(error.path, error.reason, i))
+def _parts(n: int, crops: Crops | None) -> Iterator[range]:
+    """Yield the places of n images in groups that are computed together."""
+    most = MOST_IMAGES if crops is None else max(1, PIXELS_PER_PASS // (crops.size**2 * len(crops.shares)))
+    return (range(i, min(i + most, n)) for i in range(0, n, most))
 
 
-def _same_sizes(images: Iterator[NDArray[np.uint8]]) -> Iterator[Sequence[NDArray[np.uint8]]]:
-    """Yield neighbouring images of one size together."""
-    batch: list[NDArray[np.uint8]] = []
-    for image in images:
-        full = len(batch) == MOST_IMAGES or (len(batch) + 1) * image.shape[0] * image.shape[1] > MOST_PIXELS
-        if batch and (full or batch[0].shape != image.shape):
-            yield batch
-            batch = []
-        batch.append(image)
-    if batch:
-        yield batch
+def _same_sizes(images: Sequence[Image.Image]) -> Iterator[Array]:
+    """Yield neighbouring images of one size together, uint8 (N, H, W, 3)."""
+    for _, same in groupby(images, key=lambda image: image.size):
+        yield np.stack([np.asarray(image) for image in same])

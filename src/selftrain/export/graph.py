@@ -46,13 +46,15 @@ class Graph:
         """Return ``yes`` where the condition holds, else ``no``; both are computed."""
         return self.op("Where", condition, yes, no)
 
-    def branch(self, condition: Value, yes: tuple[Graph, Value], no: tuple[Graph, Value], dtype: Any) -> Value:
-        """Return the result of one of two graphs, a batch of images; only that one is computed."""
+    def branch(
+        self, condition: Value, yes: tuple[Graph, Value], no: tuple[Graph, Value], dtype: Any, axes: int = 4
+    ) -> Value:
+        """Return the result of one of two graphs, a tensor with so many axes; only that one is computed."""
         kind = helper.np_dtype_to_tensor_dtype(np.dtype(dtype))
         then, otherwise = (
             helper.make_graph(
                 graph.nodes, graph.prefix, [],
-                [helper.make_tensor_value_info(str(result), kind, [f"{result}_{axis}" for axis in range(4)])],
+                [helper.make_tensor_value_info(str(result), kind, [f"{result}_{axis}" for axis in range(axes)])],
                 graph.constants,
             )
             for graph, result in (yes, no)

@@ -15,12 +15,11 @@ import torch
 from onnx import TensorProto, helper, numpy_helper
 
 from selftrain.errors import UserError
-from selftrain.export.description import Description
+from selftrain.export.description import CROPS, Crops, Description
 from selftrain.export.graph import OPSET, Graph, Value
 from selftrain.export.network import Network
 from selftrain.export.resample import GREY, centre_crop
 from selftrain.files import replacing
-from selftrain.nn.backbones import Preprocessing
 from selftrain.text import first_line
 
 IR_VERSION = 10  # read by onnxruntime 1.18 and newer
@@ -78,22 +77,40 @@ def _fix_bounds(graph: onnx.GraphProto) -> None:
             graph.node.remove(node)
 
 
-def with_resizing(network: onnx.ModelProto, like: Preprocessing, channels: int) -> onnx.ModelProto:
-    """Return the network with everything in front of it that turns uint8 images (N, H, W, 3) into its crops."""
+def with_resizing(network: onnx.ModelProto, crops: Crops) -> onnx.ModelProto:
+    """Return the network with everything in front of it that turns uint8 images (N, H, W, 3) into its crops.
+
+    Crops that are fed take the place of the images: a client that has Pillow resizes faster than the graph.
+    """
     graph = Graph("image_")
-    images = graph.value("images")
-    pixels = _grey(graph, images) if channels == 1 else images
-    shares = [like.crop] + ([like.crop * like.zoom] if like.zoom else [])
-    crops = [centre_crop(graph, pixels, like.size, like.interpolation, share) for share in shares]
-    axis = graph.constant([1], np.int64)
-    views = [graph.op("Unsqueeze", crop, axis) for crop in crops]
-    graph.nodes.append(helper.make_node("Concat", [str(view) for view in views], [INNER], "image_views", axis=1))
-    image = helper.make_tensor_value_info("images", TensorProto.UINT8, ["batch", "height", "width", 3])
+    given = graph.value(CROPS)
+    given_any = graph.op("Gather", graph.op("Shape", given), graph.constant(0, np.int64))
+    yes, no = graph.inner(), graph.inner()
+    resized = graph.branch(
+        graph.op("Greater", given_any, graph.constant(0, np.int64)),
+        (yes, yes.op("Identity", given)), (no, _crops_of(no, no.value("images"), crops)), np.uint8, axes=5,
+    )  # fmt: skip
+    graph.nodes.append(helper.make_node("Identity", [str(resized)], [INNER], "image_crops"))
+    shape = (len(crops.shares), crops.channels, crops.size, crops.size)
+    inputs = [
+        helper.make_tensor_value_info("images", TensorProto.UINT8, ["batch", "height", "width", 3]),
+        helper.make_tensor_value_info(CROPS, TensorProto.UINT8, ["batch_of_crops", *shape]),
+    ]
+    nothing = numpy_helper.from_array(np.zeros((0, *shape), np.uint8), CROPS)
     inner = network.graph
     whole = helper.make_graph(
-        [*graph.nodes, *inner.node], "selftrain", [image], list(inner.output), [*graph.constants, *inner.initializer]
-    )
+        [*graph.nodes, *inner.node], "selftrain", inputs, list(inner.output),
+        [nothing, *graph.constants, *inner.initializer],
+    )  # fmt: skip
     return helper.make_model(whole, opset_imports=list(network.opset_import), functions=list(network.functions))
+
+
+def _crops_of(graph: Graph, images: Value, crops: Crops) -> Value:
+    """Return the crops (N, views, C, side, side) of images (N, H, W, 3)."""
+    pixels = _grey(graph, images) if crops.channels == 1 else images
+    axis = graph.constant([1], np.int64)
+    views = [centre_crop(graph, pixels, crops.size, crops.interpolation, share) for share in crops.shares]
+    return graph.op("Concat", *(graph.op("Unsqueeze", view, axis) for view in views), axis=1).cast(np.uint8)
 
 
 def _grey(graph: Graph, images: Value) -> Value:

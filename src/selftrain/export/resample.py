@@ -6,7 +6,9 @@ and the rows with a filter whose weights it rounds to 22 bits, and rounds pixels
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
+from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -17,6 +19,8 @@ from selftrain.export.graph import Graph, Value
 
 GAP = 2.0
 """an image is first reduced to no less than this many times the output size"""
+BANDS = 5
+"""parts in which an axis is resized: each depends on few pixels"""
 BITS = 22
 """fractional bits of Pillow's filter weights"""
 SUPPORT = {"box": 0.5, "bilinear": 1.0, "bicubic": 2.0, "lanczos": 3.0}
@@ -42,6 +46,18 @@ class Axis(NamedTuple):
     """number of pixels after the reduction"""
 
 
+class Band(NamedTuple):
+    """Neighbouring pixels of the output along one axis, and the pixels of the image that they depend on."""
+
+    start: Value
+    """first pixel that is needed, a vector of length 1"""
+    stop: Value
+    upper: Value
+    """the matrix (outputs, stop - start) that makes them: the upper bits of its numbers"""
+    lower: Value
+    """the lower bits"""
+
+
 def centre_crop(graph: Graph, images: Value, size: int, interpolation: str, share: float) -> Value:
     """Return the central square of ``images`` (N, H, W, C), ``share`` of their shorter side, as (N, C, size, size).
 
@@ -56,8 +72,7 @@ def centre_crop(graph: Graph, images: Value, size: int, interpolation: str, shar
     y, x = (_axis(graph, length, side, reduces, size, SUPPORT[interpolation]) for length in (height, width))
     pixels = _reduced(graph, _cut(graph, images, y, x), y, x, reduces)
     pixels = graph.op("Transpose", pixels, perm=[0, 3, 1, 2]).cast(np.float32)
-    across, down = (_weights(graph, axis, reduces, size, interpolation) for axis in (x, y))
-    across = [graph.op("Transpose", part, perm=[1, 0]) for part in across]
+    across, down = (_bands(graph, axis, reduces, size, interpolation) for axis in (x, y))
     if not rows_first():
         return _resized_down(graph, _resized_across(graph, pixels, across), down)
     tall = graph.op("And", height > float(size), (height - float(size)) > (width - float(size)) * 2.0)
@@ -77,12 +92,27 @@ def rows_first() -> bool:
     return bool(np.asarray(Image.fromarray(pixels).resize((1, 1), Image.Resampling.BOX))[0, 0])
 
 
-def _resized_across(graph: Graph, pixels: Value, parts: list[Value]) -> Value:
-    return _rounded(graph, *(graph.op("MatMul", pixels, part) for part in parts))
+def _resized_across(graph: Graph, pixels: Value, bands: list[Band]) -> Value:
+    def columns(part: Value, weights: Value) -> Value:
+        return graph.op("MatMul", part, graph.op("Transpose", weights, perm=[1, 0]))
+
+    return _resized(graph, pixels, bands, 3, columns)
 
 
-def _resized_down(graph: Graph, pixels: Value, parts: list[Value]) -> Value:
-    return _rounded(graph, *(graph.op("MatMul", part, pixels) for part in parts))
+def _resized_down(graph: Graph, pixels: Value, bands: list[Band]) -> Value:
+    return _resized(graph, pixels, bands, 2, lambda part, weights: graph.op("MatMul", weights, part))
+
+
+def _resized(
+    graph: Graph, pixels: Value, bands: list[Band], axis: int, product: Callable[[Value, Value], Value]
+) -> Value:
+    """Return the images with one axis resized, band by band: most of a whole matrix would be zeros."""
+    place = graph.constant([axis], np.int64)
+    done = []
+    for band in bands:
+        part = graph.op("Slice", pixels, band.start, band.stop, place)
+        done.append(_rounded(graph, product(part, band.upper), product(part, band.lower)))
+    return graph.op("Concat", *done, axis=axis)
 
 
 def _lengths(graph: Graph, images: Value) -> list[Value]:
@@ -144,8 +174,8 @@ def _reduced(graph: Graph, pixels: Value, y: Axis, x: Axis, reduces: Value) -> V
     return graph.branch(reduces, (yes, mean), (no, same), np.uint8)
 
 
-def _weights(graph: Graph, axis: Axis, reduces: Value, size: int, interpolation: str) -> list[Value]:
-    """Return the matrix (size, pixels) that resizes one axis, in two parts whose sum it is.
+def _bands(graph: Graph, axis: Axis, reduces: Value, size: int, interpolation: str) -> list[Band]:
+    """Return the weights that resize one axis, in bands, and in two parts whose sum they are.
 
     The upper 11 fractional bits of the weights and the lower 11 are apart, so that products are exact in float32.
     """
@@ -172,20 +202,34 @@ def _weights(graph: Graph, axis: Axis, reduces: Value, size: int, interpolation:
     w = (w.abs() * 2.0**BITS + 0.5).floor() * graph.op("Sign", w)
     upper = (w / 2.0 ** (BITS // 2)).floor()
     lower = w - upper * 2.0 ** (BITS // 2)
-    columns = graph.choose(reduces, axis.reduced, axis.stop - axis.start)
-    return [
-        _dense(graph, (places - offset).integer(), (half / 2.0**bits).cast(np.float32), columns, taps, size)
-        for half, bits in ((upper, BITS // 2), (lower, BITS))
-    ]
+    halves = [(half / 2.0**bits).cast(np.float32) for half, bits in ((upper, BITS // 2), (lower, BITS))]
+    columns = (places - offset).integer()
+    starts, stops = ((edge - offset).integer() for edge in (first, last))
+    edges = np.linspace(0, size, min(BANDS, size) + 1).astype(np.int64)
+    return [_band(graph, starts, stops, columns, halves, int(i), int(j)) for i, j in pairwise(edges)]
 
 
-def _dense(graph: Graph, places: Value, w: Value, columns: Value, taps: Value, size: int) -> Value:
-    """Return a matrix (size, columns) from the weights of each row and their places, some of which lie beyond it."""
-    room = graph.op("Concat", graph.constant([size], np.int64), (columns + taps).integer().listed(), axis=0)
+def _band(graph: Graph, starts: Value, stops: Value, columns: Value, halves: list[Value], i: int, j: int) -> Band:
+    """Return the weights of the outputs i to j as matrices; ``columns`` (size, taps) are the places of the weights."""
+    zero, one = graph.constant([0], np.int64), graph.constant([1], np.int64)
+    first, last, end = (graph.constant([k], np.int64) for k in (i, j - 1, j))
+    start, stop = graph.op("Gather", starts, first), graph.op("Gather", stops, last)
+    places = graph.op("Sub", graph.op("Slice", columns, first, end, zero), start)
+    width = graph.op("Sub", stop, start)
+    taps = graph.op("Gather", graph.op("Shape", columns), one)
+    room = graph.op("Concat", graph.constant([j - i], np.int64), graph.op("Add", width, taps), axis=0)
     empty = graph.op("Expand", graph.constant(0.0, np.float32), room)
-    filled = graph.op("ScatterElements", empty, places, w, axis=1)
-    one = graph.constant([1], np.int64)
-    return graph.op("Slice", filled, graph.constant([0], np.int64), columns.integer().listed(), one)
+    parts = [
+        graph.op(
+            "Slice",
+            graph.op("ScatterElements", empty, places, graph.op("Slice", half, first, end, zero), axis=1),
+            zero,
+            width,
+            one,
+        )
+        for half in halves
+    ]
+    return Band(start, stop, *parts)
 
 
 def _filter(graph: Graph, x: Value, interpolation: str) -> Value:

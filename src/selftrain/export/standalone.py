@@ -44,7 +44,8 @@ SUFFIXES = (
     *map(str.lower, AVIF),
 )
 UPRIGHT = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}  # EXIF orientation -> Image.Transpose
-MOST_IMAGES, MOST_PIXELS, AHEAD = 16, 1 << 24, 32
+PIXELS_PER_PASS = 3 << 16
+"""of the crops that are computed together: with more, activations leave the cache"""
 LARGEST = 50_000_000
 """pixels of the largest image that is unpacked"""
 UNKNOWN = "unknown"
@@ -56,19 +57,39 @@ class Model:
     def __init__(self, path: Path) -> None:
         options = onnxruntime.SessionOptions()
         options.log_severity_level = 3
+        options.intra_op_num_threads = 1
         self.session = onnxruntime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
         metadata = self.session.get_modelmeta().custom_metadata_map
         self.classes: list[str] = json.loads(metadata["classes"])
         about = json.loads(metadata["selftrain"])
-        self.least_side: int = about["least_side"]
-        self.has_novelty: bool = about["novelty"]
         if about["input"] != "images":
             sys.exit(f"{path}: this model takes features of length {about['dim']}, not images.")
+        self.least_side: int = about["least_side"]
+        self.crops: dict[str, Any] = about["crops"]
+        self.at_once = max(1, PIXELS_PER_PASS // (self.crops["size"] ** 2 * len(self.crops["shares"])))
+        self.has_novelty: bool = about["novelty"]
 
-    def __call__(self, images: Any) -> list[Any]:
-        """Return probabilities (N, K) and perhaps novelty (N,) of RGB images of one size, uint8 (N, H, W, 3)."""
-        outputs: list[Any] = self.session.run(None, {self.session.get_inputs()[0].name: images})
+    def __call__(self, crops: list[Any]) -> list[Any]:
+        """Return probabilities (N, K) and perhaps novelty (N,) of the crops of images.
+
+        The model resizes images by itself if it is given ``images``, uint8 (N, H, W, 3). Pillow does the same faster.
+        """
+        given = {"images": np.zeros((1, 1, 1, 3), np.uint8), "crops": np.stack(crops)}
+        outputs: list[Any] = self.session.run(None, given)
         return outputs
+
+    def crops_of(self, image: Any) -> Any:
+        """Return the central crops of an image, uint8 (crops, channels, size, size)."""
+        image = image.convert("L") if self.crops["channels"] == 1 else image
+        size, method = self.crops["size"], Image.Resampling[self.crops["interpolation"].upper()]
+        found = []
+        for share in self.crops["shares"]:
+            side = min(image.size) * share
+            left, upper = (image.width - side) / 2, (image.height - side) / 2
+            box = (left, upper, left + side, upper + side)
+            crop = np.asarray(image.resize((size, size), method, box=box, reducing_gap=2.0))
+            found.append(crop[None] if crop.ndim == 2 else crop.transpose(2, 0, 1))
+        return np.stack(found)
 
 
 def find_images(arguments: list[str]) -> tuple[Path, list[str]]:
@@ -84,7 +105,7 @@ def find_images(arguments: list[str]) -> tuple[Path, list[str]]:
 
 
 def read_image(path: Path, least_side: int) -> Any:
-    """Return an image as upright RGB, uint8 (H, W, 3); a large JPEG is decoded at 1/2, 1/4 or 1/8 of its size."""
+    """Return an image as upright RGB; a large JPEG is decoded at 1/2, 1/4 or 1/8 of its size."""
     if not path.is_file():
         raise ValueError("it is not a regular file")  # a pipe would be waited for
     with Image.open(path, formats=FORMATS) as opened:
@@ -97,7 +118,7 @@ def read_image(path: Path, least_side: int) -> Any:
         except Exception:  # broken metadata does not make an image unreadable
             turn = 1
         image = eight_bits(opened).convert("RGB")
-    return np.asarray(image.transpose(Image.Transpose(UPRIGHT[turn])) if turn in UPRIGHT else image)
+    return image.transpose(Image.Transpose(UPRIGHT[turn])) if turn in UPRIGHT else image
 
 
 def eight_bits(image: Any) -> Any:
@@ -129,37 +150,34 @@ def scaled(values: Any, mode: str, known_range: bool) -> Any:
     return np.rint((values.astype(np.float64) - low) * (255 / max(high - low, 1e-12))).astype(np.uint8)
 
 
-def decoded(root: Path, names: list[str], least_side: int) -> Iterator[tuple[str, Any]]:
-    """Yield the name and the pixels of each readable image, decoded ahead in threads; name the others."""
-    with ThreadPoolExecutor(min(4, os.cpu_count() or 1)) as pool:
+def answered(model: Model, root: Path, names: list[str]) -> list[tuple[str, Any]]:
+    """Return the outputs for each image, or why it cannot be read."""
+    found: dict[str, Any] = {}
+    crops: dict[str, Any] = {}
+    for name in names:
+        try:
+            crops[name] = model.crops_of(read_image(root / name, model.least_side))  # keeps no whole image
+        except Exception as error:
+            found[name] = str(error)
+    if crops:
+        outputs = model(list(crops.values()))
+        found |= {name: [output[i] for output in outputs] for i, name in enumerate(crops)}
+    return [(name, found[name]) for name in names]
+
+
+def answers(model: Model, root: Path, names: list[str]) -> Iterator[tuple[str, list[Any]]]:
+    """Yield the name and the outputs of each readable image, in order; name the others."""
+    threads = os.cpu_count() or 1
+    with ThreadPoolExecutor(threads) as pool:  # each with a batch of its own
         ahead: deque[Any] = deque()
-        for place, name in enumerate([*names, *[""] * AHEAD]):
-            if name:
-                ahead.append((name, pool.submit(read_image, root / name, least_side)))
-            if ahead and place >= AHEAD:
-                done, future = ahead.popleft()
-                try:
-                    yield done, future.result()
-                except Exception as error:
-                    print(f"left out {str(root / done)!r}: {error}", file=sys.stderr)  # names may hold line breaks
-
-
-def answers(model: Model, images: Iterator[tuple[str, Any]]) -> Iterator[tuple[str, list[Any]]]:
-    """Yield the name and the outputs of each image; neighbouring images of one size share a pass."""
-    batch: list[tuple[str, Any]] = []
-
-    def run() -> Iterator[tuple[str, list[Any]]]:
-        outputs = model(np.stack([pixels for _, pixels in batch]))
-        yield from ((name, [output[i] for output in outputs]) for i, (name, _) in enumerate(batch))
-        batch.clear()
-
-    for name, image in images:
-        full = len(batch) == MOST_IMAGES or (len(batch) + 1) * image.size > 3 * MOST_PIXELS
-        if batch and (full or batch[0][1].shape != image.shape):
-            yield from run()
-        batch.append((name, image))
-    if batch:
-        yield from run()
+        batches = [names[i : i + model.at_once] for i in range(0, len(names), model.at_once)]
+        for batch in [*batches, *[[]] * threads]:
+            ahead.append(pool.submit(answered, model, root, batch))
+            for name, found in ahead.popleft().result() if len(ahead) > threads else ():
+                if isinstance(found, str):
+                    print(f"left out {str(root / name)!r}: {found}", file=sys.stderr)  # names may hold line breaks
+                else:
+                    yield name, found
 
 
 def cell(text: str) -> str:
@@ -186,7 +204,7 @@ def main() -> None:
         writer = csv.writer(file)
         novelty = ["novelty"] if model.has_novelty else []
         writer.writerow(["path", "label", "confidence", *novelty, *(f"prob_{name}" for name in model.classes)])
-        for name, (p, *more) in answers(model, decoded(root, names, model.least_side)):
+        for name, (p, *more) in answers(model, root, names):
             numbers = [f"{value:.4f}" for value in more]
             label = model.classes[int(p.argmax())]
             if more and more[0] > 0.5 and UNKNOWN not in model.classes:

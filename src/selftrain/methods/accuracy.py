@@ -31,9 +31,11 @@ DRAWS = 100
 BELIEF = 8.0
 """labels per class that the estimate over all classes is worth in the estimate of a single class"""
 GRID = np.geomspace(0.1, 10, 61)
-SURE_T, FALL, USUAL_SD = 0.43, 2.45, 0.12
+SURE_T, FALL, USUAL_SD = 0.47, 2.3, 0.08
 """a graph of neighbours needs the temperature SURE_T exp(FALL (1 - A)) if it agrees with the labels-only model on a
 share A of the pool, whatever the images; USUAL_SD is how much its logarithm varies"""
+LEAST = 0.01
+"""lowest probability of a label that counts: one odd or wrong label must not decide the temperature"""
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,7 @@ def estimate_accuracy(
 def _losses(p: Array, y: Array) -> Array:
     """Return -log p_y (temperatures, n) at each temperature of the grid."""
     rows = np.arange(len(y))
-    return np.stack([-np.log(np.maximum(tempered(p, float(T))[rows, y], 1e-12)) for T in GRID])
+    return np.stack([-np.log(np.maximum(tempered(p, float(T))[rows, y], LEAST)) for T in GRID])
 
 
 def _interval(accuracy: float, sd: float) -> tuple[float, float, float]:

@@ -139,14 +139,14 @@ def screen(novelty: Novelty, own: Tensor, labels: int, near: Tensor | None = Non
 
 
 def missing_members(labels: int, q: float) -> float:
-    """Return the upper 95% limit of the share of members below a threshold that a share q of the labeled images miss.
+    """Return the upper 99% limit of the share of members below a threshold that a share q of the labeled images miss.
 
     The threshold is a quantile of few images, so more of the pool's members than q may lie below it.
     """
     from scipy.special import betaincinv  # importing scipy.stats takes a second
 
     k = math.floor(q * max(labels - 1, 0)) + 1
-    return float(betaincinv(k, max(labels - k + 1, 1), 0.95))
+    return float(betaincinv(k, max(labels - k + 1, 1), 0.99))
 
 
 def auroc(score: Array, is_junk: Array) -> float | None:

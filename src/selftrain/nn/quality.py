@@ -84,7 +84,7 @@ def why_not(backbone: str) -> str:
     if ours is not None and offline_file(backbone) is not None:
         return ""
     if ours is not None and not ours.downloads:
-        return f"selftrain[{ours.extra}] is not installed"
+        return f"its weights are not installed: {ours.install}"
     try:
         check_hub(timm_config(backbone if ours is None else ours.architecture, ()))
     except UserError as error:  # no network allowed

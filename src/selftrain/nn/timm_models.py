@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from selftrain.errors import UserError, nearest
-from selftrain.network_access import check_online
+from selftrain.network_access import NetworkForbiddenError, check_online
 from selftrain.nn.weights import short_reason
 
 HUB_TIMEOUT = 5.0  # seconds until the hub counts as unreachable; its own client retries for 46 s
@@ -110,4 +110,6 @@ def check_hub(config: Any) -> None:
 def is_network_error(error: Exception) -> bool:
     """Tell failed downloads from bugs: most libraries raise OSError, httpx and huggingface_hub types of their own."""
     families = {cls.__module__.partition(".")[0] for cls in type(error).__mro__}
-    return isinstance(error, OSError) or bool(families & {"httpx", "httpx2", "httpcore", "huggingface_hub"})
+    return isinstance(error, (OSError, NetworkForbiddenError)) or bool(
+        families & {"httpx", "httpx2", "httpcore", "huggingface_hub"}
+    )

@@ -274,7 +274,7 @@ def read_run(folder: Path) -> RunData:
 
 def _check_triples(record: Mapping[str, Any], folder: Path) -> None:
     for name in ("calibration", "confusion"):
-        if any(len(entry) != 3 for entry in record.get(name) or ()):
+        if any(len(entry) != 3 or (entry[0] and None in entry) for entry in record.get(name) or ()):
             raise UserError(f"{folder}: {name}: each entry must hold three numbers.")
 
 

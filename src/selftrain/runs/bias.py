@@ -20,7 +20,7 @@ from selftrain.errors import UserError
 from selftrain.files import refuse_links
 from selftrain.methods import Method, make_method
 from selftrain.runs.fit import fit
-from selftrain.runs.layout import CrossValidated, LabelsOnly, PerClass, Reference, Results, RunLayout
+from selftrain.runs.layout import FOLDS, REFERENCE, CrossValidated, LabelsOnly, PerClass, Reference, Results, RunLayout
 from selftrain.runs.places import known_cache
 from selftrain.runs.problem import Problem, read_corpus
 from selftrain.runs.process import restored_afterwards
@@ -60,11 +60,11 @@ def decompose(
     origin = _read_origin(run, reporter, data, test)
     if results["evaluated_on"] == "test" and origin.corpus.test is None:
         raise UserError(f"{run.folder}: it was evaluated on arrays. Give them again: test=(x_test, y_test).")
-    few = _measured(origin.train("reference/labels_only", origin.split, origin.labels_only(origin.split)))
+    few = _measured(origin.train(f"{REFERENCE}/labels_only", origin.split, origin.labels_only(origin.split)))
     every = None
     if origin.corpus.is_benchmark:
         split = with_all_labels(origin.split, origin.corpus)
-        every = _measured(origin.train("reference/all_labels", split, origin.labels_only(split)))
+        every = _measured(origin.train(f"{REFERENCE}/all_labels", split, origin.labels_only(split)))
     found: Reference = {
         "labels_only": few,
         "all_labels": every,
@@ -101,7 +101,7 @@ def cross_validate(
     accuracies = []
     seen, right = np.zeros((2, len(origin.corpus.classes)))
     for i, split in enumerate(fold_splits(origin.split, origin.corpus, folds), 1):
-        fold = origin.train(f"folds/{i}-of-{folds}", split, {"data.evaluate_on": "validation"}, method)
+        fold = origin.train(f"{FOLDS}/{i}-of-{folds}", split, {"data.evaluate_on": "validation"}, method)
         accuracies.append(fold["accuracy"] or 0.0)
         for true, predicted, count in fold["confusion"] or ():
             seen[true] += count

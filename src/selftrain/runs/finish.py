@@ -22,7 +22,7 @@ from selftrain.engine.loop import Loop
 from selftrain.engine.metrics import as_json
 from selftrain.engine.sharding import make_whole
 from selftrain.methods import spell_method
-from selftrain.methods.confidence import risk_coverage, tempered
+from selftrain.methods.confidence import risk_coverage
 from selftrain.nn.collectives import from_first
 from selftrain.nn.layers import Blend, Classifier, Committee
 from selftrain.runs.dead_classes import alarm
@@ -107,6 +107,7 @@ def _trusted(trust: Trust | None, before: Mapping[str, Any], arrays: Arrays) -> 
     if trust is not None:
         calibrated = {
             "temperature": list(trust.temperature),
+            "contrast": trust.contrast,
             "labels": trust.labels,
             "ece_before": before.get("ece"),
             "calibration_before": before.get("calibration"),
@@ -123,7 +124,7 @@ def _outputs(training: Training, outcome: Outcome) -> tuple[Arrays, dict[str, An
     model, (_, verdict, trust) = outcome.calibrated, outcome
     known = None if verdict is None else verdict.probabilities
     if known is not None and trust is not None:
-        known = torch.from_numpy(tempered(known.double().cpu().numpy(), np.array(trust.temperature)))
+        known = torch.from_numpy(trust.calibrated(known.double().cpu().numpy()))
     batch, device = training.settings.train.eval_batch, training.fabric.device
     corpus, evaluated = training.problem.corpus, training.evaluated
     with training.fabric.autocast():

@@ -42,7 +42,7 @@ from selftrain.runs.dead_classes import alarm, new_alarms
 from selftrain.runs.finish import Outcome, conclude, finish
 from selftrain.runs.flip import settle_flip
 from selftrain.runs.folder import free_folder, locked
-from selftrain.runs.layout import RunLayout
+from selftrain.runs.layout import REFERENCE, RunLayout
 from selftrain.runs.network_inputs import Inputs, prepare_inputs
 from selftrain.runs.problem import Problem, evaluated_images
 from selftrain.runs.process import stopped_by_signals
@@ -252,6 +252,13 @@ def _workers(training: Training, stream: Stream) -> int:
     return min(4, torch.get_num_threads()) if from_disk else 0
 
 
+def _to_resume(layout: RunLayout) -> str:
+    """Return what finishes a run that was stopped. A fold is resumed by the run that it belongs to."""
+    if layout.folder.parent.name == REFERENCE and layout.origin is not layout:
+        return "the same command resumes it"
+    return f"to resume it: `resume=True` `out={str(layout.origin.folder)!r}`"
+
+
 def _take_steps(begun: Begun, layout: RunLayout | None, reporter: Reporter, watch: Watch | None) -> None:
     """Train from the current step to the last; a run that is stopped raises KeyboardInterrupt."""
     training, loop = begun.training, begun.loop
@@ -294,7 +301,7 @@ def _take_steps(begun: Begun, layout: RunLayout | None, reporter: Reporter, watc
         loop.run(_batches(training, loop, begun.stream))
     if loop.step < loop.steps:
         if layout is not None:
-            reporter.say(f"stopped at step {loop.step}; to resume it: `resume=True` `out={str(layout.folder)!r}`")
+            reporter.say(f"stopped at step {loop.step}; {_to_resume(layout)}")
         raise KeyboardInterrupt
     logger.close()
 

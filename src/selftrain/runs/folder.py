@@ -54,8 +54,8 @@ def check_free(run: RunLayout) -> None:
         raise UserError(f"`out` {folder}: exists and is not a folder. Choose another folder.")
     if taken:
         raise UserError(
-            f"`out` {folder}: the folder exists already. Add `resume=True` to resume the run in it, or choose another "
-            f"folder."
+            f"`out` {folder}: the folder exists already. Add `resume=True` to resume the run in it, `overwrite=True` "
+            f"to replace it, or choose another folder."
         )
     check_place(folder)
 

@@ -120,7 +120,7 @@ def judge(training: Training, trained: nn.Module) -> Verdict | None:
     if evidence.alarm:
         return Verdict("labels_only", evidence.alarm, evidence, pile.reference, alone, near, rows)
     why = "nothing speaks against it" + (
-        ", but few unlabeled images do for it: the labels alone vote too" if small else ""
+        ", but the pile is small, so the labels-only model votes as well" if small else ""
     )
     return Verdict("blend", why, evidence, blend, blended, near, rows)
 

@@ -18,7 +18,6 @@ from selftrain.console import Reporter
 from selftrain.data.corpus import Corpus
 from selftrain.engine.runtime import make_fabric
 from selftrain.methods import Method
-from selftrain.methods.confidence import tempered
 from selftrain.methods.prior import PART as PRIOR
 from selftrain.methods.prior import Prior
 from selftrain.runs.finish import Outcome, final_card, screened
@@ -97,7 +96,7 @@ def _fitted(begun: Begun, outcome: Outcome) -> Fitted:
         pool = training.problem.split.unlabeled
         rows, p = pool[sampled(len(pool))], verdict.probabilities.float().cpu().numpy()
         if outcome.trust is not None:
-            p = tempered(p, np.array(outcome.trust.temperature)).astype(np.float32)
+            p = outcome.trust.calibrated(p).astype(np.float32)
     return Fitted(
         model=outcome.calibrated.cpu().eval().requires_grad_(False),
         card=final_card(training, outcome),

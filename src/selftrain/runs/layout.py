@@ -34,6 +34,8 @@ from selftrain.runs.records import Share
 
 Confusion = list[list[int]]
 Arrays = dict[str, NDArray[Any]]
+FOLDS, REFERENCE = BESIDE = ("folds", "reference")
+"""folders of further runs that belong to a run"""
 LARGEST_OUTPUTS = 1 << 28  # bytes of the arrays of ``outputs.npz``
 LARGEST_THUMBNAILS = 1 << 24  # and of ``thumbnails.npz``
 LARGEST_SEEN = 1 << 28  # and of ``seen.npz``
@@ -242,6 +244,12 @@ class RunLayout:
         return RunLayout(self.folder / name)
 
     @property
+    def origin(self) -> RunLayout:
+        """The run that this one belongs to, if it is one of its folds or its reference; else this one."""
+        origin = RunLayout(self.folder.parent.parent)
+        return origin if self.folder.parent.name in BESIDE and origin.exists else self
+
+    @property
     def exists(self) -> bool:
         return self.config.exists()
 
@@ -346,7 +354,7 @@ class RunLayout:
             self.config, self.split, self.metrics, self.results, self.outputs, self.thumbnails, self.seen,
             self.reference, self.log, self.report, self.checkpoints,
         )  # fmt: skip
-        return (*(file.name for file in files), "model", "reference", "folds")
+        return (*(file.name for file in files), "model", *BESIDE)
 
     @property
     def folders(self) -> tuple[Path, ...]:

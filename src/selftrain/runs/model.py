@@ -46,6 +46,7 @@ OPTIONAL = (
     "integer_classes",
     "origin",
     "temperature",
+    "contrast",
     "prior",
     "backbone_dim",
 )  # fields that older models lack
@@ -85,6 +86,8 @@ class ModelCard:
     """the backbone that made the features, if the input is features and it is known"""
     temperature: tuple[float, ...] = ()
     """by which logits are divided, for each predicted class; empty if probabilities are not calibrated"""
+    contrast: Annotated[float, Between(0, 4)] = 0.0
+    """power of the highest probability by which the temperature of an image is divided"""
     prior: tuple[float, ...] = ()
     """class frequencies of the images that the model was trained on; empty if they are not known"""
     backbone_dim: Annotated[int, Between(0, 1048576)] = 0
@@ -241,8 +244,8 @@ def calibrated(model: nn.Module, card: ModelCard) -> nn.Module:
     if not card.temperature:
         return model
     if isinstance(model, OnFeatures):
-        return OnFeatures(model.encoder, Tempered(model.predictor, card.temperature), model.zoom)
-    return Tempered(model, card.temperature)
+        return OnFeatures(model.encoder, Tempered(model.predictor, card.temperature, card.contrast), model.zoom)
+    return Tempered(model, card.temperature, card.contrast)
 
 
 def _per_class(values: dict[str, Any], name: str) -> tuple[float, ...]:
@@ -368,5 +371,5 @@ def weights_hash(module: nn.Module) -> str:
     digest = hashlib.sha256()
     for name, value in module.state_dict().items():
         digest.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
-        digest.update(value.detach().cpu().contiguous().numpy().tobytes())
+        digest.update(value.detach().cpu().contiguous().reshape(-1).numpy())
     return digest.hexdigest()

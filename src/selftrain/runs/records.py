@@ -24,7 +24,14 @@ class CrossValidated(TypedDict):
     per_class: PerClass
 
 
-class Calibrated(TypedDict):
+class _Contrast(TypedDict, total=False):
+    """What older runs lack."""
+
+    contrast: float
+    """power of the highest probability by which the temperature of an image is divided"""
+
+
+class Calibrated(_Contrast):
     """How the probabilities of the final model were calibrated, and what they were like before."""
 
     temperature: list[float]

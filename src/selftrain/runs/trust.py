@@ -29,8 +29,10 @@ from selftrain.runs.survey import PILE, SPREAD, Pile
 from selftrain.runs.training import Training
 
 Array = NDArray[Any]
-OPTIMISM = 0.04
+OPTIMISM = 0.01
 """how much surer a model is of unlabeled images that it was trained on than of new ones"""
+CONTRAST = 0.25
+"""of a blend: the mean of several models is not sure enough of easy images, and too sure of hard ones"""
 MOST = 4000
 """unlabeled images on which confidences are compared"""
 MEANS_T = 0.07
@@ -49,13 +51,19 @@ class Trust:
     """labels that were left out in turn, or held out of training"""
     estimated: dict[str, Any] | None
     """``estimated`` of ``results.json``"""
+    contrast: float = 0.0
+    """how much the temperature of an image depends on how sure the model is, see ``tempered``"""
+
+    def calibrated(self, p: Array) -> Array:
+        """Return calibrated probabilities."""
+        return tempered(p, np.array(self.temperature), self.contrast)
 
     def applied(self, model: nn.Module) -> nn.Module:
         """Return the model with calibrated probabilities."""
-        return Tempered(model, self.temperature)
+        return Tempered(model, self.temperature, self.contrast)
 
     def noted(self, card: ModelCard) -> ModelCard:
-        return replace(card, temperature=self.temperature, prior=self.prior)
+        return replace(card, temperature=self.temperature, contrast=self.contrast, prior=self.prior)
 
 
 class StandIn(NamedTuple):
@@ -97,11 +105,12 @@ def judge_trust(training: Training, model: nn.Module, verdict: Verdict | None) -
         return None
     optimism = OPTIMISM if len(found.rows) and training.method.views.unlabeled else 0.0
     most = min(0.995, 1 - 1 / (estimate.labels + 2))  # n labels that are all right do not prove more (Laplace)
-    T = matching_temperature(p, min(most, estimate.accuracy + optimism), weight)
-    calibrated = tempered(p, T)
+    contrast = CONTRAST if verdict is not None and verdict.choice == "blend" else 0.0
+    T = matching_temperature(p, min(most, estimate.accuracy + optimism), weight, contrast)
+    calibrated = tempered(p, T, contrast)
     record = _record(estimate, calibrated, weight, found.left_out, split.labels) if len(found.rows) else None
     prior = np.average(calibrated, axis=0, weights=weight)
-    return Trust((T,) * K, tuple(np.round(prior, 6).tolist()), estimate.labels, record)
+    return Trust((T,) * K, tuple(np.round(prior, 6).tolist()), estimate.labels, record, contrast)
 
 
 def _pool_rows(training: Training) -> Array:

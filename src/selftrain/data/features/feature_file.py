@@ -95,6 +95,8 @@ class FeatureFile:
         labels: NDArray[Any] | None,
         card: Any,
     ) -> FeatureFile:
+        if not values.ndim:
+            raise UserError(f"{path}: expected rows of features, got a single {values.dtype}.")
         if names is not None:
             _check_names(names, len(values), path)
         if labels is not None and labels.shape != (len(values),):

@@ -344,6 +344,6 @@ def suggestion(text: str, names: Iterable[str]) -> str:
     if same is None:
         beside = posixpath.dirname(text)
         near = [name for name in known if posixpath.dirname(name) == beside] or known
-        close = difflib.get_close_matches(text, near[:5000], n=1, cutoff=0.6)
+        close = difflib.get_close_matches(text, near[:5000], n=1, cutoff=0.75)
         same = close[0] if close else None
     return "" if same is None else f" Did you mean {same!r}?"

@@ -73,7 +73,8 @@ def _parts(section: Section, runs: Sequence[RunData], i: int, errors: PerClass, 
 def _data_bias(run: RunData) -> tuple[PerClass, PerClass] | tuple[None, None]:
     """Return the error with all labels and the data bias of each class, where all labels are known."""
     reference = run.reference or {}
-    data, whole = reference.get("data_bias"), reference.get("all_labels")
-    if data is None or not whole or len(data) != len(run.classes):
+    data, labeled = reference.get("data_bias"), reference.get("all_labels")
+    whole = labeled.get("per_class") if labeled else None
+    if data is None or whole is None or not len(data) == len(whole) == len(run.classes):
         return None, None
-    return [None if v is None else 1 - v for v in whole["per_class"]], data
+    return [None if v is None else 1 - v for v in whole], data

@@ -25,7 +25,6 @@ from selftrain.suggest.choose import LEFT_OUT, UNLABELED, choose
 from selftrain.suggest.pool import Pool
 from selftrain.suggest.problem import extract
 from selftrain.suggest.quick import Answers, quick_answers
-from selftrain.web.label.rounds import estimate_accuracy, train_round, weakest_classes
 
 Array = NDArray[Any]
 Send = Callable[[dict[str, Any]], None]
@@ -151,6 +150,8 @@ class Worker:
         self.send({"event": "suggestions", "suggestions": entries})
 
     def _round(self, labels: Array, classes: list[str]) -> None:
+        from selftrain.web.label.rounds import estimate_accuracy, train_round, weakest_classes  # takes seconds to load
+
         begun = time.monotonic()
         count = int((labels >= 0).sum())
         self.send({"event": "status", "status": f"training on {count} labels", "progress": 0.0})
