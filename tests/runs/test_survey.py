@@ -15,7 +15,7 @@ import torch
 import selftrain
 from selftrain.errors import UserError
 from selftrain.files import read_json
-from selftrain.runs import fit, survey
+from selftrain.runs import fit, image_outputs, survey
 from tests.cli.test_cli import run as command
 from tests.runs.feature_piles import PLAIN, K, features, last_state, part_of, train_pile, uneven, unseen
 from tests.tiny import saved_model
@@ -259,6 +259,20 @@ def test_the_command_line_predicts_from_the_model_folder_alone(
     assert [int(name) for name in best] == outputs["eval_predicted"].tolist()
     said = [float(row["confidence"]) for row in rows]
     np.testing.assert_allclose(said, outputs["eval_confidence"].astype(float), atol=1e-3)
+
+
+def test_neighbours_count_in_a_pool_that_is_larger_than_what_is_sampled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = uneven(junk=80)
+    options: dict[str, Any] = {"data": data, "settings": {"train.steps": 5}}
+    everything = last_state(train_pile(tmp_path / "everything", **options).folder)["parts.pile.likeness"]
+    monkeypatch.setattr(image_outputs, "CAP", 246)  # one image less
+    found = last_state(train_pile(tmp_path / "sample", **options).folder)["parts.pile.likeness"]
+    assert float((found - everything).abs().mean()) < 0.01
+    monkeypatch.setattr(survey, "MOST_COMPARED", 100)
+    alone = last_state(train_pile(tmp_path / "alone", **options).folder)["parts.pile.likeness"]
+    assert float((alone - everything).abs().mean()) > 0.02
 
 
 def test_the_largest_class_of_an_uneven_pool_is_not_taken_for_junk(tmp_path: Path) -> None:

@@ -38,6 +38,8 @@ from selftrain.text import listed
 PILE = "pile"
 NEVER = 10**12
 BATCH = 4096
+MOST_COMPARED = 100_000
+"""unlabeled images of which neighbours are searched: of so many, for about ten seconds"""
 SPREAD = Diffusion()
 
 
@@ -183,17 +185,15 @@ def _train_reference(training: Training, pile: Pile, reporter: Reporter) -> None
 
 
 def _screen(training: Training, pile: Pile, x: Tensor, y: Tensor, pool: Tensor, rows: np.ndarray) -> None:
-    """Find images of no class; in a pool of more images than are compared with each other, each by itself."""
+    """Find images of no class. In a huge pool each image is judged by itself, without its neighbours."""
     split = training.problem.split
     novelty = fit_novelty(x, y, pool, training.net.task.classes)
     pile.novelty.load_state_dict(novelty.state_dict())
-    whole = len(rows) == len(split.unlabeled)
-    near = None
-    if whole and len(pool) > 1:
-        unit = novelty.prepare(pool)
-        near = nearest_rows(project(unit, principal_directions(unit, SPREAD.components)), NEIGHBOURS).rows
     own = _likeness(training, novelty)
-    found = screen(novelty, own, len(x), near)
+    found = screen(novelty, own, len(x))
+    whole = len(rows) == len(own)
+    if len(own) > 1 and (whole or (found.share > 0 and len(own) <= MOST_COMPARED)):
+        found = screen(novelty, own, len(x), _neighbours(training, novelty, pool, whole))
     weight = torch.from_numpy(found.weight).to(pile.weight)
     # The mean of an uneven pool is near its largest class, which then looks like nothing; labels have no such mean.
     by_labels = fit_novelty(x, y, x[:0], training.net.task.classes)
@@ -203,6 +203,17 @@ def _screen(training: Training, pile: Pile, x: Tensor, y: Tensor, pool: Tensor, 
     pile.likeness.copy_(torch.from_numpy(found.likeness))
     pile.novelty.threshold.copy_(threshold_of_unknown(novelty, own[weight > 0.5]))
     pile.junk_share.fill_(min(found.share, float(1 - weight.mean())))
+
+
+def _neighbours(training: Training, novelty: Novelty, pool: Tensor, whole: bool) -> Tensor:
+    """Return the nearest images (n, 10) of each unlabeled image; ``pool`` has the features of all or of a sample."""
+    unit = novelty.prepare(pool)
+    basis = principal_directions(unit, SPREAD.components)
+    if whole:
+        return nearest_rows(project(unit, basis), NEIGHBOURS).rows
+    inputs = training.inputs.clean_pool(training.problem.split.unlabeled, BATCH)
+    parts = [project(novelty.prepare(batch.to(pool.device)), basis) for batch in inputs]
+    return nearest_rows(torch.cat(parts), NEIGHBOURS).rows
 
 
 def _likeness(training: Training, novelty: Novelty) -> Tensor:
