@@ -42,6 +42,7 @@ def translated(command: str, text: str) -> str:
         ("evaluate", "`data=photos`: no.", "DATA photos: no."),
         # booleans
         ("train", "Pass `resume=True` to resume it.", "Pass --resume to resume it."),
+        ("train", "Run `selftrain.train` `resume=True` `out='a'`.", "Run selftrain train --resume --out a."),
         ("train", "Needs `strict=False`.", "Needs no --strict."),
         ("sweep", "Needs `prune=False`.", "Needs --no-prune."),
         # settings

@@ -223,6 +223,7 @@ def test_a_test_folder_without_class_folders_belongs_to_the_pool(tree: Path, tmp
         (["1.png,a", "x/2.png,"], r"line 3: no label for 'x/2.png'"),
         (["1.png,a", "x/2.png"], r"line 3: no label for 'x/2.png'"),
         (["1.png,a", ",b"], r"line 3: no path"),
+        (["1.png,a", "x/2.png,b, c"], r'line 3: 3 values, but the first line names 2 columns.*: x/2.png,"a, b"'),
         (["1.png,a", "notes.txt,b"], r"line 3: 'notes.txt' is not an image in a supported format \(png jpg"),
         (["1.png,a", "../outside.png,b"], r"line 3: '../outside.png' lies outside `data`"),
         (["1.png,a", "x/2.png,a"], r"labels.csv: only one class \(a\)"),

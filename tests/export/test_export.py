@@ -88,7 +88,10 @@ def test_a_trained_network_predicts_the_same_as_a_file(scratch: selftrain.Run, d
     model = ExportedModel(path)
     same(scratch, model, data / "test")
     same(scratch, model, data / "odd")
-    assert path.with_name("README.md").read_text().startswith("---\nlibrary_name: selftrain")
+    card = path.with_name("README.md").read_text()
+    assert card.startswith("---\nlibrary_name: selftrain")
+    assert "python predict.py new/" in card  # and not how to use a model folder, which is not there
+    assert "MODEL_FOLDER" not in card
     assert model.evaluate(data)["accuracy"] == scratch.evaluate(data)["accuracy"]
     assert len(model.predict(data / "odd").unreadable) == 1
     with pytest.raises(UserError, match="broken"):

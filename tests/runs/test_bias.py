@@ -137,7 +137,8 @@ def test_a_stop_inside_a_fold_names_the_run_that_it_belongs_to(
     options: dict[str, Any] = {"labels_per_class": 4, "settings": {"train.folds": 2}}
     with pytest.raises(KeyboardInterrupt):
         train_small(data, out, quiet=False, **options)
-    assert f"stopped at step 0; to resume it: `resume=True` `out='{out}'`" in " ".join(capsys.readouterr().err.split())
+    told = " ".join(capsys.readouterr().err.split())
+    assert f"stopped at step 0; to resume it: `selftrain.train` `resume=True` `out='{out}'`" in told
     done = train_small(data, out, resume=True)  # as it says
     assert done.results["cross_validated"] is not None
 

@@ -65,6 +65,13 @@ def test_without_a_test_set_the_estimate_is_shown() -> None:
     assert "run folder was not there" in model_readme({}, CARD)
 
 
+def test_the_card_says_what_happens_to_images_of_no_class() -> None:
+    assert "always names one of its" in model_readme(RESULTS, CARD)
+    with_novelty = model_readme(RESULTS, {**CARD, "checksums": {"novelty.safetensors": "0"}})
+    assert "get the label `unknown`" in with_novelty
+    assert "always names" not in with_novelty
+
+
 @pytest.mark.parametrize(("right", "n"), [(0, 0), (0, 5), (5, 5), (7, 10)])
 def test_intervals_hold_the_share(right: int, n: int) -> None:
     low, high = interval(right, n)

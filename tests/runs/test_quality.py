@@ -32,7 +32,7 @@ def test_a_level_takes_the_first_backbone_that_can_be_had(missing: dict[str, str
         chosen = quality.choose("balanced")
         assert (chosen.choice, dict(chosen.missed)) == (choice, missing)
         missing[choice.backbone] = "there is no network"
-    with pytest.raises(UserError, match="no weights can be had"):
+    with pytest.raises(UserError, match="no weights are available"):
         quality.choose("balanced")
     del missing["lite0"]
     assert quality.choose("best").choice.backbone == "vit_base_patch14_reg4_dinov2.lvd142m"

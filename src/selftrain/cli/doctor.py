@@ -24,7 +24,7 @@ EXTRAS = {
 
 
 def doctor() -> None:
-    """Print versions, devices, threads, cache, weights that can be had, disk and network, for a bug report."""
+    """Print versions, devices, threads, cache, available weights, disk and network, for a bug report."""
     table = Table("what", "found", show_header=False)
     for what, find in _lines():
         try:
@@ -104,7 +104,7 @@ def _weights() -> str:
     names = dict.fromkeys(
         name for choices in LEVELS.values() for choice in choices for name in choice.backbone.split("+")
     )
-    return "; ".join(f"{name}: {why_not(name) or 'can be had'}" for name in names)
+    return "; ".join(f"{name}: {why_not(name) or 'available'}" for name in names)
 
 
 def _free(folder: Path) -> str:

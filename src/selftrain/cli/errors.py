@@ -20,6 +20,8 @@ SECTIONS = ("data", "network", "optim", "train", "method")
 """first words of the dotted names that ``--set`` takes"""
 OTHER_NAMES = {"settings": "set", "out": "output", "data.keep_odd_labels": "yes"}
 """arguments and settings of the library that some commands call something else"""
+FUNCTIONS = {"selftrain.train": "selftrain train"}
+"""functions of the library, and the commands that do the same"""
 SETTINGS = {
     "backbone": "network.backbone",
     "labels": "data.labels",
@@ -72,6 +74,8 @@ class Translator:
         return QUOTED.sub(lambda match: self._spelled(match["name"], match["value"]), text)
 
     def _spelled(self, name: str, value: str | None) -> str:
+        if name in FUNCTIONS:
+            return FUNCTIONS[name]
         option = self.options.get(name) or self.options.get(OTHER_NAMES.get(name, ""))
         if option is not None:
             return option.spelled(value)

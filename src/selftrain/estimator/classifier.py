@@ -93,6 +93,7 @@ class DSTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
     See Also
     --------
     FrozenFeatures : Features of images, for a pipeline with this classifier.
+
     LabeledStratifiedKFold : Folds that keep unlabeled rows in every training part.
 
     Notes
@@ -180,7 +181,7 @@ class DSTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features) or (n_samples, n_views, n_features)
+        X : array-like or sparse matrix of shape (n_samples, n_features) or (n_samples, n_views, n_features)
             The rows: an array, a memory map, a tensor, a table or a sparse matrix.
         y : array-like of shape (n_samples,)
             Their labels; -1, None and NaN are unlabeled.
@@ -264,7 +265,7 @@ class DSTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features) or (n_samples, n_views, n_features)
+        X : array-like or sparse matrix of shape (n_samples, n_features) or (n_samples, n_views, n_features)
             The rows; of several views, the first one counts.
 
         Returns
@@ -281,7 +282,7 @@ class DSTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features) or (n_samples, n_views, n_features)
+        X : array-like or sparse matrix of shape (n_samples, n_features) or (n_samples, n_views, n_features)
             The rows; of several views, the first one counts.
 
         Returns
@@ -299,7 +300,7 @@ class DSTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features) or (n_samples, n_views, n_features)
+        X : array-like or sparse matrix of shape (n_samples, n_features) or (n_samples, n_views, n_features)
             The rows; of several views, the first one counts.
 
         Returns
@@ -315,7 +316,7 @@ class DSTClassifier(ClassifierMixin, BaseEstimator):  # type: ignore[misc]
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features) or (n_samples, n_views, n_features)
+        X : array-like or sparse matrix of shape (n_samples, n_features) or (n_samples, n_views, n_features)
             The rows; of several views, the first one counts.
 
         Returns

@@ -61,7 +61,7 @@ class LabelQuery(BaseEstimator):  # type: ignore[misc]
 
         Parameters
         ----------
-        X : {array-like, sparse matrix} of shape (n_samples, n_features)
+        X : array-like or sparse matrix of shape (n_samples, n_features)
             All rows, labeled or not.
         y : array-like of shape (n_samples,)
             Their labels; -1, None and NaN are unlabeled.

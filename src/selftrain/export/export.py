@@ -22,7 +22,7 @@ from selftrain.data.source import Source
 from selftrain.data.views.content_views import ContentViews
 from selftrain.errors import UserError
 from selftrain.export.description import Description, Int8, crops_of, least_side
-from selftrain.export.folder import check_beside, write_beside
+from selftrain.export.folder import check_beside, usage, write_beside
 from selftrain.export.network import Network, channels_of, network_of, preprocessing_of
 from selftrain.files import check_writable, read_json
 from selftrain.nn.backbones import Preprocessing
@@ -96,14 +96,15 @@ def export(
     check_writable(out)
     if chosen == "onnx":
         check_beside(out)
-    _check_installed(chosen)
+    _check_installed(chosen, out)
     reporter = reporter or Reporter(quiet=True)
     layout = RunLayout(Path(run))
     predictor = load_predictor(layout.model, reporter)
     network = network_of(predictor).cpu()
     card = read_json(ModelLayout(layout.model).card)
-    readme = model_readme(layout.read_results(), card)
-    job = Job(predictor, network, describe(predictor, card), readme, reporter)
+    description = describe(predictor, card)
+    readme = model_readme(layout.read_results(), card, usage=usage(out, description))
+    job = Job(predictor, network, description, readme, reporter)
     writers: dict[Format, Callable[[], None]] = {
         "onnx": lambda: _write_onnx(out, job, int8),
         "torch": lambda: _write_torch(out, job),
@@ -125,12 +126,12 @@ def _format(out: Path, format: str | None) -> Format:
     return by_suffix
 
 
-def _check_installed(format: Format) -> None:
+def _check_installed(format: Format, out: Path) -> None:
     from importlib.util import find_spec
 
     for package in ("onnx", "onnxscript", "onnxruntime") if format == "onnx" else ():
         if find_spec(package) is None:
-            raise UserError(f"`format` {format}: {package} is not installed. Run pip install 'selftrain[export]'.")
+            raise UserError(f"{out}: writing it needs {package}. Run pip install \"selftrain[export]\".")
 
 
 def describe(predictor: Predictor, card: dict[str, Any]) -> Description:

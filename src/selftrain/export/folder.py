@@ -32,6 +32,18 @@ def check_beside(model: Path) -> None:
         )
 
 
+def usage(model: Path, description: Description) -> str:
+    """Return how to use an exported model, in Markdown."""
+    name = model.name.replace("`", "")
+    with_us = f"With selftrain, `{name}` takes the place of a run in `selftrain predict` and `selftrain evaluate`."
+    if description.input == "features":
+        return f"`{name}` takes feature vectors of length {description.dim}. {with_us}"
+    return (
+        "```sh\npip install onnxruntime numpy pillow\npython predict.py new/ -o predictions.csv\n```\n\n"
+        f"`predict.py` needs neither torch nor selftrain. {with_us}"
+    )
+
+
 def write_beside(model: Path, description: Description, readme: str) -> None:
     """Write ``predict.py``, ``classes.json`` and the model card into the folder of a model."""
     text = files("selftrain.export").joinpath("standalone.py").read_text(encoding="utf-8")

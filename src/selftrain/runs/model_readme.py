@@ -23,8 +23,11 @@ MOST_CLASSES = 200
 Z90 = 1.6449
 
 
-def model_readme(results: Mapping[str, Any], card: Mapping[str, Any], name: str = "") -> str:
-    """Return the model card of a finished run; ``results`` may be empty, if the run folder is not there."""
+def model_readme(results: Mapping[str, Any], card: Mapping[str, Any], name: str = "", usage: str = "") -> str:
+    """Return the model card of a finished run; ``results`` may be empty, if the run folder is not there.
+
+    ``usage`` says how to use the model, if it is not a model folder.
+    """
     header = _header(results, card, name)
     parts = [
         f"# {_plain(name or _title(results, card))}",
@@ -36,7 +39,7 @@ def model_readme(results: Mapping[str, Any], card: Mapping[str, Any], name: str 
         "## Intended use",
         _use(card),
         "## How to use it",
-        USAGE,
+        usage or USAGE,
         "## How it was made",
         _table(_made(results, card)),
     ]
@@ -202,9 +205,11 @@ def _classes(results: Mapping[str, Any], card: Mapping[str, Any]) -> str:
 
 def _use(card: Mapping[str, Any]) -> str:
     kind, K = "Feature vectors" if card.get("features") else "Images", len(card.get("classes", ()))
+    none = f"The model always names one of its {K} classes, also for {kind.lower()} of none of them."
+    if "novelty.safetensors" in (card.get("checksums") or {}):
+        none = f"{kind} that look like none of the {K} classes get the label `unknown`, but the model misses some of them."
     return (
-        f"{kind} of the same kind as the training data. The model always names one of its {K} classes, also for images "
-        "of none of them. Check its labels where mistakes are costly, and evaluate it on images of your own. It was "
+        f"{kind} of the same kind as the training data. {none} Check its labels where mistakes are costly, and evaluate it on images of your own. It was "
         "trained from few labels: whatever is rare or missing among them is likely to be classified wrongly."
     )
 
