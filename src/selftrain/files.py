@@ -9,6 +9,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
 import shutil
 import stat
 import tempfile
@@ -28,6 +29,12 @@ LARGEST_TEXT = 1 << 28
 LARGEST_YAML = 1 << 20
 DEEPEST = 64
 """levels of nesting in a YAML file"""
+_SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
+"""how libraries that are written in Rust name the error of a system call"""
+
+
+class DiskFullError(UserError):
+    """A file cannot be written because there is no space left."""
 
 
 @contextmanager
@@ -80,7 +87,7 @@ def _appending(path: Path) -> Iterator[Path]:
 
 def _new_part(path: Path) -> Path:
     """Create an empty file beside ``path``, with a name that nobody can foresee."""
-    name = path.name.encode()[:200].decode(errors="ignore")  # names have at most 255 bytes
+    name = path.name.encode(errors="surrogateescape")[:200].decode(errors="ignore")  # names have at most 255 bytes
     number, made = tempfile.mkstemp(prefix=f".{name}.", suffix=PART, dir=path.parent)
     os.close(number)
     return Path(made)
@@ -131,6 +138,14 @@ def sweep_parts(folder: Path, of: str = "") -> None:
                 os.unlink(entry.path)
 
 
+def expanded(path: str | Path) -> Path:
+    """Return a path whose ``~`` or ``~user`` at the start is replaced by that user's home folder."""
+    try:
+        return Path(path).expanduser()
+    except RuntimeError:  # no such user
+        raise UserError(f"{path}: there is no such home folder.") from None
+
+
 def check_writable(path: Path) -> None:
     """Raise a UserError if a file cannot be written, before the work whose result goes there."""
     try:
@@ -160,11 +175,15 @@ def _is_stream(path: Path) -> bool:
 
 def cannot_write(path: Path, error: Exception) -> UserError:
     """Return the error for a file that cannot be written."""
-    if getattr(error, "errno", None) == errno.EFBIG:
+    number = getattr(error, "errno", None)
+    if number is None and (found := _SYSTEM_ERROR.search(str(error))):
+        number = int(found[1])
+    if number == errno.EFBIG:
         reason = "the file would be larger than this process or file system allows; see 'ulimit -f'"
     else:
         reason = getattr(error, "strerror", None) or first_line(error)
-    return UserError(f"{path}: cannot be written ({reason}).")
+    kind = DiskFullError if number == errno.ENOSPC else UserError
+    return kind(f"{path}: cannot be written ({reason}).")
 
 
 def write_text(path: Path, text: str, *, within: Path | None = None) -> None:

@@ -76,7 +76,7 @@ def _wait(ranks: list[subprocess.Popen[bytes]], deadline: float) -> None:
 def end_with_launcher() -> None:
     """Arrange for this process to be terminated when its launcher ends, even if the launcher is killed."""
     launcher = os.environ.pop(LAUNCHER, None)  # processes that this one starts have another parent
-    if launcher is None or not sys.platform.startswith("linux"):
+    if launcher is None or not launcher.isdecimal() or not sys.platform.startswith("linux"):
         return
     PR_SET_PDEATHSIG = 1
     ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGTERM)

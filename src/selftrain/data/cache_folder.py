@@ -8,14 +8,16 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from selftrain.files import expanded
+
 
 def cache_root(given: str | None = None) -> Path:
     """Return the folder of caches: as given, else ``$SELFTRAIN_CACHE``, else the user's cache folder."""
     if given:
-        return Path(given).expanduser()
+        return expanded(given)
     if own := os.environ.get("SELFTRAIN_CACHE"):
-        return Path(own).expanduser()
-    return Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser() / "selftrain"
+        return expanded(own)
+    return expanded(os.environ.get("XDG_CACHE_HOME") or "~/.cache") / "selftrain"
 
 
 def can_be_kept(root: Path) -> bool:

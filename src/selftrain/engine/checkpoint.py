@@ -21,7 +21,7 @@ from torch import Tensor
 
 from selftrain.checksums import is_damaged, sealed
 from selftrain.errors import UserError
-from selftrain.files import read_json, refuse_links, sweep_parts, write_text
+from selftrain.files import DiskFullError, read_json, refuse_links, sweep_parts, write_text
 from selftrain.nn.tensor_file import first_not_finite, read_tensors, write_tensors
 from selftrain.nn.weights import PICKLES_ARE_SAFE, read_pickle
 from selftrain.text import first_line
@@ -44,7 +44,8 @@ def save_checkpoint(folder: Path, state: dict[str, Any]) -> Path:
     except UserError as error:
         with suppress(OSError):
             (folder / name).unlink(missing_ok=True)
-        raise UserError(f"{error} {_room(folder)}Then pass `resume=True` to resume the run.") from None
+        room = _room(folder) if isinstance(error, DiskFullError) else ""
+        raise UserError(f"{error} {room}Then pass `resume=True` to resume the run.") from None
     _remove_others(folder, name)
     return folder / LAST
 

@@ -35,14 +35,25 @@ class Started(NamedTuple):
 
 def started() -> Started:
     """Return the processes that ``torchrun`` or ``srun`` started, from their environment variables."""
-    env = os.environ
-    if "TORCHELASTIC_RUN_ID" in env:
-        nodes = int(env.get("GROUP_WORLD_SIZE", 1))
-        return Started(int(env["WORLD_SIZE"]), nodes, int(env["RANK"]), "torchrun")
-    if int(env.get("SLURM_STEP_NUM_TASKS", 1)) > 1:  # set by srun, and not by sbatch
-        nodes = int(env.get("SLURM_STEP_NUM_NODES", 1))
-        return Started(int(env["SLURM_STEP_NUM_TASKS"]), nodes, int(env["SLURM_PROCID"]), "srun")
+    if "TORCHELASTIC_RUN_ID" in os.environ:
+        nodes = _variable("GROUP_WORLD_SIZE", least=1, default="1")
+        return Started(_variable("WORLD_SIZE", least=1), nodes, _variable("RANK"), "torchrun")
+    if (ranks := _variable("SLURM_STEP_NUM_TASKS", default="1")) > 1:  # set by srun, and not by sbatch
+        nodes = _variable("SLURM_STEP_NUM_NODES", least=1, default="1")
+        return Started(ranks, nodes, _variable("SLURM_PROCID"), "srun")
     return Started()
+
+
+def _variable(name: str, least: int = 0, default: str = "") -> int:
+    """Return the number in an environment variable of a launcher."""
+    given = os.environ.get(name, default)
+    if not given.isdecimal() or int(given) < least:
+        value = f"{name}={given!r}" if name in os.environ else f"{name} is not set"
+        raise UserError(
+            f"{value}: expected a number, which torchrun or srun sets. If you use neither, unset TORCHELASTIC_RUN_ID "
+            f"and SLURM_STEP_NUM_TASKS."
+        )
+    return int(given)
 
 
 class Vote:

@@ -22,7 +22,7 @@ from selftrain.config.settings import TrainSettings
 from selftrain.engine.distributed import Started, started
 from selftrain.errors import UserError, is_of_the_machine
 from selftrain.nn.network import Network
-from selftrain.text import first_line
+from selftrain.text import first_line, listed
 
 
 class ProcessesMissingError(UserError):
@@ -61,10 +61,16 @@ def make_fabric(train: TrainSettings, unused: bool = True) -> Fabric:
                 precision=precision,
                 plugins=plugins,
             )
-        except (RuntimeError, MisconfigurationException) as error:
-            raise UserError(f"`train.accelerator={train.accelerator}`: {first_line(error)}") from None
+        except (RuntimeError, ValueError, TypeError, MisconfigurationException) as error:
+            raise UserError(f"`train.accelerator={train.accelerator}`: {first_line(error)}{_variables()}") from None
         fabric.launch()
     return fabric
+
+
+def _variables() -> str:
+    """Return a sentence that names environment variables which Lightning reads; "" if none is set."""
+    names = sorted(name for name in os.environ if name.startswith(("LT_", "SLURM_")))
+    return f" Check these environment variables, which may be the reason: {listed(names)}." if names else ""
 
 
 def _check_processes(devices: int | None, here: Started) -> None:

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from selftrain.errors import UserError
+from selftrain.files import expanded
 from selftrain.methods.base import Method
 from selftrain.text import first_line
 
@@ -213,7 +214,7 @@ def methods_in(path: str | Path) -> list[str]:
 
 
 def _absolute(path: str | Path) -> Path:
-    return Path(path).expanduser().resolve()
+    return expanded(path).resolve()
 
 
 def _hash(file: Path) -> str:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from selftrain.errors import UserError, nearest
+from selftrain.files import expanded
 from selftrain.nn.offline import OFFLINE, is_published, load_in_order, offline_file
 from selftrain.nn.onnx_backbone import OnnxBackbone, is_file_backbone, open_backbone
 from selftrain.nn.preprocessing import Preprocessing as Preprocessing
@@ -101,7 +102,7 @@ def build_backbone(
     backbone's own when None). timm's models always take three channels: with ``channels=1`` the result has
     ``channels == 3``, and the caller repeats the channel of grey images. ``pixels`` is what a file expects.
     """
-    if weights not in KEYWORDS and not Path(weights).expanduser().is_file():
+    if weights not in KEYWORDS and not expanded(weights).is_file():
         choices = f"Choose auto, none, pretrained, or the path of a checkpoint.{nearest(weights, KEYWORDS)}"
         raise UserError(f"weights {weights!r}: the file does not exist. {choices}")
     if size is not None and size < 8:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from selftrain.errors import UserError
+from selftrain.files import expanded
 from selftrain.nn.onnx_file import check_onnx, read_onnx
 from selftrain.nn.preprocessing import Preprocessing
 from selftrain.regular_files import open_regular
@@ -134,7 +135,7 @@ def open_backbone(name: str, pixels: str, size: int | None) -> tuple[OnnxBackbon
 
     ``name`` is the path, ``pixels`` as in ``pixel_statistics`` and ``size`` the side that was asked for, if any.
     """
-    path = Path(name).expanduser()
+    path = expanded(name)
     if not path.is_file():
         raise UserError(f"backbone {name!r}: there is no such file.")
     net = OnnxBackbone(read_onnx(path) if path.suffix.lower() == ".onnx" else _converted(path))

@@ -59,12 +59,21 @@ def read_tensors(path: Path, *, checksum: str | None = None, most: int | None = 
             with open_regular(path) as file:
                 if file_checksum(file) != checksum:
                     raise UserError(f"{path}: is damaged (its checksum differs from the one that was stored with it).")
-        tensors = safetensors.torch.load_file(path)
+        tensors = _load(path)
     except OSError as error:
         raise UserError(f"{path}: cannot be read ({error.strerror or error}).") from None
     except (safetensors.SafetensorError, ValueError, TypeError, KeyError, RuntimeError) as error:
         raise UserError(f"{path}: is damaged ({first_line(error)}).") from None
     return tensors
+
+
+def _load(path: Path) -> dict[str, Tensor]:
+    try:
+        str(path).encode()
+    except UnicodeEncodeError:  # the format's own library opens no file whose name is not UTF-8
+        with open_regular(path) as file:
+            return safetensors.torch.load(file.read())
+    return safetensors.torch.load_file(path)
 
 
 def stored_tensors(path: Path, *, most: int | None = None) -> dict[str, Stored]:

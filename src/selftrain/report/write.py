@@ -53,7 +53,7 @@ def write_report(
     if reference:
         _add_references(runs, reporter or Reporter(quiet=True))
         runs = read_runs(places, shown)
-    write_text(path, render(runs), within=home)
+    write_text(path, render(runs).encode("utf-8", "replace").decode(), within=home)
     return path
 
 

@@ -16,6 +16,7 @@ from selftrain.data.paths import absolute_path
 from selftrain.data.source import ARRAYS, Source
 from selftrain.data.sources.junk import canonical
 from selftrain.errors import UserError
+from selftrain.files import expanded
 from selftrain.methods import Method, allow_method_file, name_files, spell_method
 from selftrain.nn.onnx_backbone import is_file_backbone
 from selftrain.nn.quality import choose
@@ -121,5 +122,5 @@ def joined(given: dict[str, Any], settings: Mapping[str, Any] | None) -> dict[st
             )
     both = {**given, **settings}
     if both.get("data.cache"):
-        both["data.cache"] = str(Path(both["data.cache"]).expanduser().resolve())  # it need not exist yet
+        both["data.cache"] = str(expanded(both["data.cache"]).resolve())  # it need not exist yet
     return both

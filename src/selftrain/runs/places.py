@@ -5,11 +5,10 @@ Knows nothing of what is stored there.
 
 from __future__ import annotations
 
-from pathlib import Path
-
 from selftrain.data.cache_folder import can_be_kept
 from selftrain.data.features.housekeeping import list_caches
 from selftrain.errors import UserError
+from selftrain.files import expanded
 
 
 def known_cache(named: object) -> str | None:
@@ -19,8 +18,8 @@ def known_cache(named: object) -> str | None:
     """
     if not isinstance(named, str) or not named:
         return None
-    place = Path(named).expanduser()
     try:
+        place = expanded(named)
         return str(place) if list_caches(place) and can_be_kept(place) else None
     except (UserError, OSError, RuntimeError, ValueError):
         return None

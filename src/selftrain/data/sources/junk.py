@@ -17,6 +17,7 @@ from selftrain.data.images import FileImages, Images, JoinedImages, SearchNotes,
 from selftrain.data.sources.file_parts import Checker, FilePart, real_paths, relative_name, without_test_images
 from selftrain.data.sources.folders import no_image
 from selftrain.errors import UserError
+from selftrain.files import expanded
 
 PREFIX = "junk:"
 
@@ -25,7 +26,7 @@ def canonical(junk_from: str, root: str | None) -> str:
     """Return the folders as paths that mean the same anywhere: relative to ``root`` if inside it, else absolute."""
     found = []
     for folder in junk_folders(junk_from):
-        path = Path(root or "", Path(folder).expanduser()).absolute()
+        path = Path(root or "", expanded(folder)).absolute()
         inside = None if root is None else relative_name(path, Path(root))
         found.append(str(path) if inside is None else inside)
     return ",".join(found)
