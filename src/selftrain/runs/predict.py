@@ -28,6 +28,7 @@ from selftrain.data.source import Source
 from selftrain.data.views.image_views import clean_batches
 from selftrain.engine.evaluate import probabilities, tally
 from selftrain.engine.metrics import calibration, summarise
+from selftrain.engine.ray_cluster import one_cluster
 from selftrain.errors import UserError
 from selftrain.files import replacing
 from selftrain.methods.confidence import estimate_prior, surest, with_prior
@@ -43,6 +44,7 @@ from selftrain.runs.model import (
     preprocessing_from,
     weights_hash,
 )
+from selftrain.runs.ray_extraction import check_on_ray
 from selftrain.runs.seen import Seen
 from selftrain.runs.shares import given_shares
 from selftrain.text import spreadsheet_safe
@@ -203,13 +205,14 @@ class Predictor:
     seen: Seen | None = None
     """the training images, to recognise near-duplicates of them"""
 
+    @one_cluster()
     def predict(self, images: Any, *, strict: bool = False, engine: str = "local") -> Predictions:
         """Predict images: a folder and its subfolders, an image file, tar files, hf:NAME, or a NumPy array."""
         self._use(engine)
         source = Source.parse(images, argument="images")
         dim = 0 if self.takes(source) == "images" else self.card.features
         images_given = source.images(features=dim, reporter=self.reporter)
-        found, skipped = keep_readable(images_given, strict, self.reporter, self.cache)
+        found, skipped = keep_readable(images_given, strict, self.reporter, self.cache, on_ray=engine == "ray")
         noun = "row" if isinstance(found, FeatureRows) else "image"
         if not len(found) and not skipped:
             raise UserError("`images`: there are no images to predict.")
@@ -334,13 +337,15 @@ def load_embedder(
 
 
 def keep_readable(
-    images: Images, strict: bool, reporter: Reporter, cache: str | None = None
+    images: Images, strict: bool, reporter: Reporter, cache: str | None = None, *, on_ray: bool = False
 ) -> tuple[Images, list[UnreadableImage]]:
     """Return the images that can be decoded, and the errors of the others; ``cache`` is the folder of caches."""
     if isinstance(images, FeatureRows):
         return images, []
+    memory = Memory(cache_root(cache))
+    if on_ray:
+        check_on_ray(images, memory, reporter)
     with reporter.progress("reading images", len(images), "images") as bar:
-        memory = Memory(cache_root(cache))
         bad = check_images(images, strict=strict, progress=bar.reach, memory=memory)
     if not bad:
         return images, bad
