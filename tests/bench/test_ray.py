@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import selftrain
 from selftrain.bench.cells import attempt, cells_of
 from selftrain.bench.executors.ray import RayCluster
 from selftrain.bench.grid import run_grid
@@ -31,7 +32,7 @@ from selftrain.engine.ray_tasks import spread
 from selftrain.errors import UserError
 from selftrain.runs import ray_extraction
 from selftrain.runs.embed import embed
-from tests.folders import layout_2
+from tests.folders import CLASSES, fill, layout_2
 from tests.processes import command_of, descendants, started, wait_for
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
@@ -146,7 +147,7 @@ def test_a_killed_driver_resumes_with_all_that_was_stored(tmp_path: Path, monkey
 
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.usefixtures("cluster")
-@pytest.mark.parametrize("kind", ["folder", "tar", "files"])
+@pytest.mark.parametrize("kind", ["folder", "tar", "files", "parquet", "url"])
 def test_the_cluster_reads_what_one_process_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
     monkeypatch.setattr(ray_extraction, "CHUNK", 16)
     folder = layout_2(tmp_path / "photos", per_class=8) / "train"
@@ -161,6 +162,14 @@ def test_the_cluster_reads_what_one_process_reads(tmp_path: Path, monkeypatch: p
         images = str(tmp_path / "{0..1}.tar")
     elif kind == "files":
         images = [str(path) for path in files]
+    elif kind == "parquet":
+        tables = pytest.importorskip("pyarrow.parquet")
+        values = {"name": [path.name for path in files], "image": [path.read_bytes() for path in files]}
+        tables.write_table(pytest.importorskip("pyarrow").table(values), tmp_path / "new.parquet", row_group_size=10)
+        images = tmp_path / "new.parquet"
+    elif kind == "url":
+        pytest.importorskip("fsspec")
+        images = f"file://{folder}"
     time.sleep(SETTLED + 0.1)  # else this process reads the files
     there, here = tmp_path / "there.npz", tmp_path / "here.npz"
     settings = {"data.cache": str(tmp_path / "cache")}
@@ -171,9 +180,33 @@ def test_the_cluster_reads_what_one_process_reads(tmp_path: Path, monkeypatch: p
             patched.setattr(EncodedImages, name, lambda *args, of=whole, name=name: read.append(name) or of(*args))
         done = embed(images, there, size=32, settings={**settings, "data.extract_on": "ray"})
     assert read == ["check"]  # of the broken one, to say what is wrong with it
-    assert [error.path.endswith("broken.png") for error in done.unreadable] == [True]
+    assert len(done.unreadable) == 1
+    assert done.unreadable[0].path.endswith(("broken.png", f"row {files.index(folder / 'ant' / 'broken.png'):07d}"))
     embed(images, here, size=32, settings={"data.cache": str(tmp_path / "other")})
     _assert_same(here, there)
+
+
+@pytest.mark.usefixtures("cluster")
+@pytest.mark.filterwarnings("ignore")
+def test_the_same_predictions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_extraction, "CHUNK", 16)
+    monkeypatch.setenv("SELFTRAIN_CACHE", str(tmp_path / "cache"))
+    data = layout_2(tmp_path / "photos")
+    run = selftrain.train(
+        data, out=tmp_path / "run", method="supervised", backbone="lite0", regime="frozen", size=32, steps=3,
+        labels_per_class=4, quiet=True,
+        settings={"data.weak_views": 1, "data.strong_views": 1, "train.batch": 6, "train.unlabeled_batch": 8},
+    )  # fmt: skip
+    new = tmp_path / "new"
+    fill(new, dict.fromkeys(CLASSES, 20), seed=5)
+    time.sleep(SETTLED + 0.1)
+    found = []
+    for engine in ("ray", "local"):
+        monkeypatch.setenv("SELFTRAIN_CACHE", str(tmp_path / engine))
+        found.append(run.predict(new, engine=engine))
+    assert found[0].paths == found[1].paths
+    assert found[0].probabilities.tobytes() == found[1].probabilities.tobytes()
+    assert _stored(tmp_path / "local") == _stored(tmp_path / "ray") == 60
 
 
 @pytest.mark.usefixtures("cluster")

@@ -44,6 +44,7 @@ from selftrain.runs.model import (
     preprocessing_from,
     weights_hash,
 )
+from selftrain.runs.prediction_table import SUFFIX, write_parquet
 from selftrain.runs.ray_extraction import check_on_ray
 from selftrain.runs.seen import Seen
 from selftrain.runs.shares import given_shares
@@ -157,15 +158,18 @@ class Predictions:
         return len(self.paths)
 
     def save(self, path: str | Path) -> Path:
-        """Write a CSV file and return its path.
+        """Write a CSV file, or a Parquet file if ``path`` ends in .parquet, and return its path.
 
         Its columns are path, label, confidence, novelty (if the model has it), duplicate_of (the training image that an
         image is nearly the same as, if the run remembers its images), and ``prob_<class>`` for each class. The label is
         ``unknown`` if the novelty is above 0.5, and ``unsure`` if a threshold or a coverage was asked for.
 
-        A path or label that a spreadsheet would take for a formula has an apostrophe in front of it.
+        In CSV, a path or label that a spreadsheet would take for a formula has an apostrophe in front of it.
         """
         path = Path(path)
+        if path.suffix.lower() == SUFFIX:
+            write_parquet(self, path)
+            return path
         with (
             replacing(path) as temporary,
             temporary.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file,
@@ -244,8 +248,8 @@ class Predictor:
         extractor = self.embedder if self.card.features and self.origin is not None else self.extractor
         if engine == "ray" and extractor is None:
             raise UserError("`engine` ray: only models on the features of a frozen backbone can use it.")
-        if extractor is not None and engine == "ray":
-            extractor.on_ray = True
+        if extractor is not None:
+            extractor.on_ray = engine == "ray"
 
     def takes(self, source: Source) -> Literal["images", "features"]:
         """Return what is read from a source: a model on features takes images if it knows which backbone made them."""
