@@ -21,9 +21,9 @@ from selftrain.engine.allocator import keep_freed_memory
 # Fast ones first. A group is a module of this folder with a function rows().
 GROUPS = (
     "start", "parts", "augment", "frozen", "observers", "extraction", "features", "store", "arrays", "guard", "checks",
-    "inputs", "engine", "memory", "ranks",
+    "inputs", "engine", "memory", "ranks", "cluster",
 )  # fmt: skip
-SLOW = ("memory", "ranks", "features", "store", "arrays", "guard", "checks")  # not with --quick
+SLOW = ("memory", "ranks", "features", "store", "arrays", "guard", "checks", "cluster")  # not with --quick
 
 
 def main() -> None:

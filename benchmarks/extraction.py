@@ -43,8 +43,9 @@ def photos(folder: Path, n: int) -> FileImages:
     return FileImages(folder, names)
 
 
-def extractor(engine: str, size: int, cache: str) -> Extractor:
-    settings = make_settings("frozen", {"data.engine": engine, "data.size": size, "data.cache": cache})
+def extractor(engine: str, size: int, cache: str, backbone: str = "lite0") -> Extractor:
+    given = {"data.engine": engine, "data.size": size, "data.cache": cache, "network.backbone": backbone}
+    settings = make_settings("frozen", given)
     return make_extractor(settings, None, torch.device("cpu"), Reporter(quiet=True))
 
 

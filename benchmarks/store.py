@@ -86,6 +86,7 @@ import json, sys, time
 from pathlib import Path
 import numpy as np
 from selftrain.data.features.collection import Collection, Writer, view_id
+from selftrain.data.features.store import missing_jobs
 from selftrain.data.images.memory import Memory
 from selftrain.data.sources.shards import shard_images
 from selftrain.engine.estimate import peak_memory
@@ -106,7 +107,11 @@ if not collection.segments():
     with Writer(collection) as writer:
         for start in range(0, len(contents) - 16, 16):
             writer.add(contents[start : start + 16], views, np.zeros((16, 7, 4)))
-files, places = timed("resuming", lambda: collection.find(contents, views))
+def resume():
+    files, places = collection.find(contents, views)
+    missing_jobs(contents, places < 0, 16)
+    return places
+places = timed("resuming", resume)
 step["missing"] = int((places < 0).any(axis=1).sum())
 step["GB"] = peak_memory(torch.device("cpu")) / 1e9
 print(json.dumps(step))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import pickle
 import signal
 import sys
+import tarfile
 import threading
 import time
 import warnings
@@ -14,17 +16,24 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import selftrain
 from selftrain.bench.cells import attempt, cells_of
 from selftrain.bench.executors.ray import RayCluster
 from selftrain.bench.grid import run_grid
 from selftrain.bench.spec import Bench, Row
 from selftrain.bench.table import markdown
+from selftrain.console import Reporter
+from selftrain.data.features.collection import Collection
+from selftrain.data.images import EncodedImages, FileImages, JoinedImages
+from selftrain.data.images.content import SETTLED
+from selftrain.data.sources.shards import Index, ShardImages
 from selftrain.engine.ray_cluster import check_alive
+from selftrain.engine.ray_tasks import spread
 from selftrain.errors import UserError
 from selftrain.runs import ray_extraction
 from selftrain.runs.embed import embed
-from tests.folders import layout_2
-from tests.processes import command_of, descendants, wait_for
+from tests.folders import CLASSES, fill, layout_2
+from tests.processes import command_of, descendants, started, wait_for
 
 pytestmark = [pytest.mark.timeout(600), pytest.mark.long]
 BENCH = Bench(
@@ -85,8 +94,8 @@ def test_an_error_that_the_user_has_to_fix_is_not_retried(tmp_path: Path) -> Non
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.usefixtures("cluster")
 def test_the_same_features_although_a_worker_is_killed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ray_extraction, "CHUNK", 16)
-    photos = layout_2(tmp_path / "photos", per_class=40)
+    monkeypatch.setattr(ray_extraction, "CHUNK", 64)
+    photos = layout_2(tmp_path / "photos", per_class=100)
     here, there = tmp_path / "here.npz", tmp_path / "there.npz"
     cache = tmp_path / "cache"
     embed(photos, here, size=96, settings={"data.cache": str(tmp_path / "other")})
@@ -103,9 +112,158 @@ def test_the_same_features_although_a_worker_is_killed(tmp_path: Path, monkeypat
     embed(photos, there, size=96, settings={"data.cache": str(cache), "data.extract_on": "ray"})
     killer.join(600)
     assert killed, "no worker was killed"
+    _assert_same(here, there)
+    with np.load(there) as file:
+        assert _stored(cache) == len(np.unique(file["features"], axis=0))  # nothing was stored twice
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.usefixtures("cluster")
+def test_a_killed_driver_resumes_with_all_that_was_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    photos = layout_2(tmp_path / "photos", per_class=200)
+    here, there, cache = tmp_path / "here.npz", tmp_path / "there.npz", tmp_path / "cache"
+    words = ["embed", str(photos), "-o", str(there), "--size", "64", "--engine", "ray"]
+    words += ["--set", f"data.cache={cache}", "--set", "data.engine=torch"]
+    with started([sys.executable, "-m", "selftrain", *words]) as driver:
+        wait_for("the first features", lambda: _stored(cache) >= 32, of=driver)
+        its_own = descendants(driver.pid)
+        driver.kill()
+        driver.wait(60)
+    wait_for("the end of its workers", lambda: not any(command_of(pid).startswith("ray::_extract") for pid in its_own))
+    kept = _stored(cache)
+    assert not there.exists()
+    lines: list[str] = []
+    reporter = Reporter(quiet=True)
+    monkeypatch.setattr(reporter, "say", lambda text, **_: lines.append(text))
+    embed(photos, there, size=64, settings={"data.cache": str(cache), "data.extract_on": "ray"}, reporter=reporter)
+    embed(photos, here, size=64, settings={"data.cache": str(tmp_path / "other")})
+    _assert_same(here, there)
+    with np.load(there) as file:
+        n = len(np.unique(file["features"], axis=0))
+    assert 32 <= kept < n, "the driver was killed too late"
+    assert any("are already in" in line for line in lines), lines
+    assert _stored(cache) == n
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.usefixtures("cluster")
+@pytest.mark.parametrize("kind", ["folder", "tar", "files", "parquet", "url"])
+def test_the_cluster_reads_what_one_process_reads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str) -> None:
+    monkeypatch.setattr(ray_extraction, "CHUNK", 16)
+    folder = layout_2(tmp_path / "photos", per_class=8) / "train"
+    (folder / "ant" / "broken.png").write_bytes(b"not an image")
+    files = sorted(path for path in folder.rglob("*.png"))
+    images: object = folder
+    if kind == "tar":
+        for k in range(2):
+            with tarfile.open(tmp_path / f"{k}.tar", "w") as tar:
+                for path in files[k::2]:
+                    tar.add(path, path.name)
+        images = str(tmp_path / "{0..1}.tar")
+    elif kind == "files":
+        images = [str(path) for path in files]
+    elif kind == "parquet":
+        tables = pytest.importorskip("pyarrow.parquet")
+        values = {"name": [path.name for path in files], "image": [path.read_bytes() for path in files]}
+        tables.write_table(pytest.importorskip("pyarrow").table(values), tmp_path / "new.parquet", row_group_size=10)
+        images = tmp_path / "new.parquet"
+    elif kind == "url":
+        pytest.importorskip("fsspec")
+        images = f"file://{folder}"
+    time.sleep(SETTLED + 0.1)  # else this process reads the files
+    there, here = tmp_path / "there.npz", tmp_path / "here.npz"
+    settings = {"data.cache": str(tmp_path / "cache")}
+    read: list[str] = []
+    with monkeypatch.context() as patched:
+        for name in ("check", "content"):
+            whole = getattr(EncodedImages, name)
+            patched.setattr(EncodedImages, name, lambda *args, of=whole, name=name: read.append(name) or of(*args))
+        done = embed(images, there, size=32, settings={**settings, "data.extract_on": "ray"})
+    assert read == ["check"]  # of the broken one, to say what is wrong with it
+    assert len(done.unreadable) == 1
+    assert done.unreadable[0].path.endswith(("broken.png", f"row {files.index(folder / 'ant' / 'broken.png'):07d}"))
+    embed(images, here, size=32, settings={"data.cache": str(tmp_path / "other")})
+    _assert_same(here, there)
+
+
+@pytest.mark.usefixtures("cluster")
+@pytest.mark.filterwarnings("ignore")
+def test_the_same_predictions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ray_extraction, "CHUNK", 16)
+    monkeypatch.setenv("SELFTRAIN_CACHE", str(tmp_path / "cache"))
+    data = layout_2(tmp_path / "photos")
+    run = selftrain.train(
+        data, out=tmp_path / "run", method="supervised", backbone="lite0", regime="frozen", size=32, steps=3,
+        labels_per_class=4, quiet=True,
+        settings={"data.weak_views": 1, "data.strong_views": 1, "train.batch": 6, "train.unlabeled_batch": 8},
+    )  # fmt: skip
+    new = tmp_path / "new"
+    fill(new, dict.fromkeys(CLASSES, 20), seed=5)
+    time.sleep(SETTLED + 0.1)
+    found = []
+    for engine in ("ray", "local"):
+        monkeypatch.setenv("SELFTRAIN_CACHE", str(tmp_path / engine))
+        found.append(run.predict(new, engine=engine))
+    assert found[0].paths == found[1].paths
+    assert found[0].probabilities.tobytes() == found[1].probabilities.tobytes()
+    assert _stored(tmp_path / "local") == _stored(tmp_path / "ray") == 60
+
+
+@pytest.mark.usefixtures("cluster")
+@pytest.mark.filterwarnings("ignore")
+def test_work_is_tried_four_times_and_errors_at_once() -> None:
+    import ray
+
+    def work(item: int) -> int:
+        if item == 1:
+            os.kill(os.getpid(), signal.SIGKILL)
+        if item == 2:
+            raise UserError("this cannot be")
+        return item * 10
+
+    halves: list[int] = []
+
+    def left(item: int) -> int | None:
+        halves.append(item)
+        return 3 if len(halves) == 2 else item
+
+    assert dict(spread(ray, work, [0, 1, 4], lambda item: (item,), left)) == {0: 0, 3: 30, 4: 40}
+    assert halves == [1, 1]
+    with pytest.raises(UserError, match="workers were lost 4 times on the same work"):
+        list(spread(ray, work, [1], lambda item: (item,)))
+    with pytest.raises(UserError, match="this cannot be"):
+        list(spread(ray, work, [0, 2], lambda item: (item,)))
+    assert list(spread(ray, work, [1], lambda item: (item,), lambda item: None)) == [(1, None)]
+
+
+def test_a_task_takes_only_its_images_along(tmp_path: Path) -> None:
+    parts = [FileImages(tmp_path, [f"{k}{i:05}.png" for i in range(20_000)]) for k in "ab"]
+    joined = JoinedImages(parts).subset([3, 30_000, 5, 3])
+    sent = pickle.dumps(joined)
+    assert len(sent) < 2000
+    assert [Path(piece.path(i)).name for piece, rows in pickle.loads(sent).pieces() for i in range(len(rows))] == [
+        "a00003.png", "a00005.png", "a00003.png", "b10000.png",
+    ]  # fmt: skip
+    assert pickle.loads(sent).names == joined.names
+    assert [len(part) for part in joined.parts] == [20_000, 20_000]
+    several = [Index([f"{k}.png"], np.zeros(1, np.int64), np.ones(1, np.int64), [""], [""]) for k in range(1000)]
+    shards = ShardImages([str(tmp_path / f"{k % 2}" / f"{k}.tar") for k in range(1000)], several)
+    sent = pickle.dumps(shards.subset([7]))
+    assert len(sent) < 2000
+    again = pickle.loads(sent)
+    assert (again.home, again.names, again.where(0)) == (shards.home, [shards.names[7]], shards.where(7))
+
+
+def _assert_same(here: Path, there: Path) -> None:
     with np.load(here) as a, np.load(there) as b:
         assert a["names"].tolist() == b["names"].tolist()
         assert a["features"].tobytes() == b["features"].tobytes()
+
+
+def _stored(cache: Path) -> int:
+    """Return the number of images in a feature store; those that are in it twice count twice."""
+    found = [Collection.at(about.parent) for about in cache.glob("features/*/about.json")]
+    return sum(len(piece.contents) for one in found if one is not None for piece in one.pieces())
 
 
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "ray://127.0.0.1:1", "no.such.host.invalid:6379"])

@@ -108,6 +108,34 @@ def test_predict_writes_every_kind_of_image(
     assert "broken.png" in capsys.readouterr().err
 
 
+def test_predict_writes_the_same_table_as_parquet(
+    trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("pyarrow")
+    import pyarrow.parquet
+
+    odd_images(tmp_path / "new")
+    for suffix in ("csv", "parquet"):
+        out = tmp_path / f"p.{suffix}"
+        assert run(monkeypatch, "predict", trained, tmp_path / "new", "-o", out, "--threshold", 0.5) == 0
+        assert f"5 images labeled in {out}" in " ".join(capsys.readouterr().err.split())
+    with (tmp_path / "p.csv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.DictReader(file))
+    found = pyarrow.parquet.read_table(tmp_path / "p.parquet")
+    assert found.column_names == list(rows[0])
+    assert str(found.schema.field("confidence").type) == "float"
+    for name in found.column_names:
+        in_csv = [row[name] for row in rows]
+        if name in ("path", "label"):
+            assert found[name].to_pylist() == in_csv
+        else:
+            assert found[name].to_pylist() == pytest.approx([float(value) for value in in_csv], abs=1e-4)
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    assert run(monkeypatch, "predict", trained, tmp_path / "none", "-o", tmp_path / "q.parquet") == 2
+    said = " ".join(capsys.readouterr().err.split())
+    assert "q.parquet: Parquet files need pyarrow. Run pip install pyarrow, or write a .csv file." in said
+
+
 def test_predict_takes_tar_files(trained: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     new = tmp_path / "new"
     fill(new, {"ant": 3}, seed=3)

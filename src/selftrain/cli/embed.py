@@ -25,7 +25,10 @@ from selftrain.cli.options import (
 
 Images = Annotated[
     str,
-    typer.Argument(help="A folder (searched with its subfolders), a single image, tar files ('new/*.tar') or hf:NAME."),
+    typer.Argument(
+        help="A folder (searched with its subfolders), a single image, tar files ('new/*.tar'), Parquet "
+        "files ('new/*.parquet'), a URL (s3://...) or hf:NAME."
+    ),
 ]
 Output = Annotated[
     Path,

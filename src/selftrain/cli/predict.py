@@ -17,13 +17,14 @@ if TYPE_CHECKING:
     from selftrain.console import Reporter
     from selftrain.runs.predict import Predictions
 
-NOT_CSV = (".json", ".jsonl", ".parquet", ".xlsx", ".npz", ".npy", ".html")
+NOT_CSV = (".json", ".jsonl", ".xlsx", ".npz", ".npy", ".html")
 
 Images = Annotated[
     str,
     typer.Argument(
-        help="A folder (searched with its subfolders), a single image, tar files ('new/*.tar') or hf:NAME; for a run "
-        "trained on features, also a .npz or .npy file (see 'selftrain embed')."
+        help="A folder (searched with its subfolders), a single image, tar files ('new/*.tar'), Parquet files "
+        "('new/*.parquet'), a URL (s3://...) or hf:NAME; for a run trained on features, also a .npz or .npy file (see "
+        "'selftrain embed')."
     ),
 ]
 Threshold = Annotated[
@@ -43,7 +44,7 @@ PriorOption = Annotated[
         "class,share; estimate, from the images themselves; or uniform.",
     ),
 ]
-Output = Annotated[Path, typer.Option("-o", "--output", help="CSV file to write; - is standard output.")]
+Output = Annotated[Path, typer.Option("-o", "--output", help="CSV file to write, or .parquet; - is standard output.")]
 
 
 def predict(
@@ -57,7 +58,7 @@ def predict(
     engine: Engine = "local",
     strict: Strict = False,
 ) -> None:
-    """Label new images: write a CSV file with path, label, confidence and one probability per class.
+    """Label new images: write a CSV or Parquet file with path, label, confidence and one probability per class.
 
     Confidences are calibrated: of images with a confidence of 0.8, about 80% should be labeled correctly.
 
@@ -114,11 +115,16 @@ def _mix(predictions: Predictions) -> str:
 
 
 def _check_name(output: Path) -> None:
-    """Refuse a name that no CSV file should have: a photo of that name would be overwritten."""
+    """Refuse a name that no table should have: a photo of that name would be overwritten."""
     from selftrain.data.images import IMAGE_SUFFIXES
+    from selftrain.runs.prediction_table import SUFFIX, check_parquet
 
+    if output.suffix.lower() == SUFFIX:
+        check_parquet(output)
     if output.suffix.lower() in (*IMAGE_SUFFIXES, *NOT_CSV):
-        raise UserError(f"`output` {output}: predictions are written as CSV; call the file {output.stem}.csv.")
+        raise UserError(
+            f"`output` {output}: predictions are written as CSV or Parquet; call the file {output.stem}.csv."
+        )
 
 
 def _print_csv(predictions: Predictions) -> None:

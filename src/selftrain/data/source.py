@@ -33,14 +33,16 @@ from selftrain.data.sources.folders import (
 from selftrain.data.sources.hub import HubName, hub_images, is_hub, load_hub, open_hub
 from selftrain.data.sources.label_file import load_labeled_tree, rows_part
 from selftrain.data.sources.named import DATASETS, DatasetSpec
+from selftrain.data.sources.parquet import is_parquet, parquet_images
 from selftrain.data.sources.shards import find_shards, index_shards, is_shards, load_shards, read_shards, shard_images
+from selftrain.data.sources.urls import UrlImages, is_url
 from selftrain.errors import UserError, nearest
 
 __all__ = ["ARRAYS", "Kind", "Source"]
 
 AnyPath = str | os.PathLike[str]
 Argument = Literal["data", "images", "unlabeled"]
-Kind = Literal["folder", "dataset", "hub", "shards", "features", "file", "files", "arrays", "missing"]
+Kind = Literal["folder", "dataset", "hub", "shards", "features", "file", "files", "arrays", "parquet", "url", "missing"]
 
 ARRAYS = "arrays"
 """The word that stands for arrays in the settings of a run trained on them."""
@@ -116,6 +118,8 @@ class Source:
         if not isinstance(self.data, str):
             return "files" if self.argument == "images" and _are_paths(self.data) else "arrays"
         text = self.data
+        if self.argument == "images" and (is_parquet(text) or is_url(text)):
+            return "parquet" if is_parquet(text) else "url"
         as_tree = self.labels is not None and os.path.isdir(text)
         if self.argument == "data" and _names_dataset(text, self.root) and not as_tree:
             return "dataset"
@@ -312,16 +316,16 @@ class Source:
             raise UserError("`images` is empty: give a folder, an image, tar files ('shards/*.tar'), or hf:NAME.")
         if kind == "shards":
             return shard_images(text)
-        if kind == "hub":
-            return hub_images(text)
+        if kind in ("hub", "parquet", "url"):
+            return {"hub": hub_images, "parquet": parquet_images, "url": UrlImages.below}[kind](text)
         if kind == "features":
             raise UserError(f"{path}: these are features, but this needs images.")
         if path.is_file():
             return FileImages(path.parent, [path.name])
         if kind != "folder":
             raise UserError(
-                f"{path}: there is no such folder or image; give a folder, an image, tar files ('shards/*.tar'), or "
-                f"hf:NAME."
+                f"{path}: there is no such folder or image; give a folder, an image, tar files ('shards/*.tar'), "
+                f"Parquet files, a URL, or hf:NAME."
             )
         return images_in(path, Reporter(quiet=True) if reporter is None else reporter)
 

@@ -9,7 +9,8 @@ import os
 import re
 import socket
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from contextvars import ContextVar
 from typing import Any
 
 from selftrain.errors import UserError
@@ -17,6 +18,7 @@ from selftrain.text import first_line
 
 ANSWER = 5.0
 """seconds in which a cluster has to answer"""
+_session: ContextVar[ExitStack | None] = ContextVar("session", default=None)
 
 
 @contextmanager
@@ -31,6 +33,27 @@ def ray_cluster(address: str | None = None, processes: int | None = None) -> Ite
         return
     address = address or os.environ.get("RAY_ADDRESS")
     check_alive(address)
+    session = _session.get()
+    if session is not None:  # kept until its end
+        yield session.enter_context(_connected(ray, address, processes))
+        return
+    with _connected(ray, address, processes):
+        yield ray
+
+
+@contextmanager
+def one_cluster() -> Iterator[None]:
+    """Inside, a cluster that is started at the first use serves all later ones."""
+    with ExitStack() as stack:
+        token = _session.set(stack)
+        try:
+            yield
+        finally:
+            _session.reset(token)
+
+
+@contextmanager
+def _connected(ray: Any, address: str | None, processes: int | None) -> Iterator[Any]:
     given: dict[str, Any] = {"log_to_driver": False, "logging_level": "ERROR"}
     given |= {"address": address} if address else {"include_dashboard": False, "num_cpus": processes}
     try:

@@ -20,6 +20,7 @@ from selftrain.data.features.feature_writer import check_output, write_features
 from selftrain.data.features.origin import Origin
 from selftrain.data.images import Images, UnreadableImage
 from selftrain.data.source import Source
+from selftrain.engine.ray_cluster import one_cluster
 from selftrain.errors import UserError
 from selftrain.runs.arguments import joined, with_quality
 from selftrain.runs.extractor import AUGMENTATION, Extractor
@@ -85,11 +86,13 @@ def embed(
     source = Source.parse(images, argument="images")
     if source.kind == "features":
         raise UserError(f"`images` {images}: these are features already.")
-    found, skipped = keep_readable(source.images(reporter=reporter), strict, reporter, resolved.data.cache)
-    if not len(found):
-        first = f"; the first is {skipped[0]}" if skipped else ""
-        raise UserError(f"`images` {images}: none of its {len(skipped)} images can be read{first}.")
-    with restored_afterwards(threads=resolved.train.threads):
+    on_ray = resolved.data.extract_on == "ray"
+    with one_cluster(), restored_afterwards(threads=resolved.train.threads):
+        given_images = source.images(reporter=reporter)
+        found, skipped = keep_readable(given_images, strict, reporter, resolved.data.cache, on_ray=on_ray)
+        if not len(found):
+            first = f"; the first is {skipped[0]}" if skipped else ""
+            raise UserError(f"`images` {images}: none of its {len(skipped)} images can be read{first}.")
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         extractor = make_extractor(resolved, None, device, reporter)
         origin = _write(output, found, views, dtype, extractor, resolved, reporter)

@@ -8,11 +8,12 @@ from __future__ import annotations
 import copy
 import hashlib
 import json
+import socket
 import threading
 import time
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,8 @@ from torch import Tensor, nn
 from selftrain.config.settings import DataSettings
 from selftrain.console import Reporter
 from selftrain.data.cache_folder import cache_root
-from selftrain.data.features.extract import extract_features
+from selftrain.data.features.extract import computing, extract_features
+from selftrain.data.features.store import add_vectors
 from selftrain.data.features.stored import StoredFeatures
 from selftrain.data.images import Images
 from selftrain.data.views.content_views import ContentViews
@@ -34,7 +36,7 @@ from selftrain.nn.fold import fold_batch_norm, folding_of
 from selftrain.nn.layers import Encoder
 from selftrain.nn.onnx_engine import OnnxNetwork, engine_name, is_exported, is_installed, make_onnx
 from selftrain.runs.model import ModelCard, weights_hash
-from selftrain.runs.ray_extraction import extract_on_ray
+from selftrain.runs.ray_extraction import Piecework, RayFill
 from selftrain.text import duration
 
 PIXELS_PER_PASS = 1 << 17  # on a CPU, small passes keep activations in the cache: 8 images of 128 x 128
@@ -67,7 +69,7 @@ class Extractor:
 
     def for_workers(self) -> Extractor:
         """Return this extractor as workers of a cluster use it: the same features, in the same store."""
-        assert self.uses_onnx or self.about  # decided once, here
+        assert self.about  # decided once, here
         worker = copy.copy(self)
         worker.on_ray = False
         worker.data = replace(self.data, cache=str(cache_root(self.data.cache).absolute()))
@@ -139,16 +141,10 @@ class Extractor:
         Features belong to the content of an image: names, folders and other images of the list do not matter. Without
         ``store``, all features are computed now, and none are stored.
         """
-        like, on_cpu = self.card.preprocessing, self.device.type == "cpu"
-        if self.on_ray and store:
-            extract_on_ray(self, images, names, flip, self.reporter)
-        zoom = 0.0 if "mirrored" in names else like.zoom  # a mirror image is compared with the same crop
-        threads = torch.get_num_threads()
+        on_cpu, threads = self.device.type == "cpu", torch.get_num_threads()
         try:
             return extract_features(
-                ContentViews(
-                    images, self.data, like.size, self.card.channels, like.interpolation, flip, like.crop, zoom
-                ),
+                self._views(images, names, flip),
                 names,
                 self,
                 dim=self.dim,
@@ -159,17 +155,26 @@ class Extractor:
                 batch=self.batch,
                 reporter=self.reporter,
                 before=lambda missing: self._announce(missing, threads if on_cpu else 1),
+                fill=partial(RayFill, self, images, tuple(names), flip, self.reporter) if self.on_ray else None,
             )
         finally:
             torch.set_num_threads(threads)
 
+    def add(self, work: Piecework) -> None:
+        """Add features of some images to a collection, with one thread."""
+        contents = work.contents
+        torch.set_num_threads(1)
+        views = self._views(work.images, work.names, work.flip)
+        compute = computing(views, work.names, self, contents, dim=self.dim, batch=self.batch)
+        add_vectors(work.collection, contents, work.views, work.jobs, compute, threads=1)
+
+    def _views(self, images: Images, names: Sequence[str], flip: bool) -> ContentViews:
+        like = self.card.preprocessing
+        zoom = 0.0 if "mirrored" in names else like.zoom  # a mirror image is compared with the same crop
+        return ContentViews(images, self.data, like.size, self.card.channels, like.interpolation, flip, like.crop, zoom)
+
     def _announce(self, missing: int, at_once: int) -> None:
         """Say how long the views that are not stored will take: from two passes, before the first image is read."""
-        if self.on_ray:
-            raise UserError(
-                f"cache {cache_root(self.data.cache)}: {missing:,} views that the cluster has extracted are not there. "
-                f"Is the folder on a path that all machines share?"
-            )
         torch.set_num_threads(1)
         example = self._example(self.batch)
         with torch.inference_mode():
@@ -183,14 +188,26 @@ class Extractor:
                 f"features of {missing:,} views with {self.card.backbone} at {size} px: about {duration(seconds)}"
             )
 
+    def check_versions(self) -> None:
+        """Raise a UserError if this machine would make other features than the one that has pickled this."""
+        here = self._engine()
+        if here != self.about["engine"]:
+            raise UserError(
+                f"{socket.gethostname()}: has {here}, but the machine that started the command has "
+                f"{self.about['engine']}. Install the same version on all machines."
+            )
+
+    def _engine(self) -> str:
+        return engine_name() if self.uses_onnx or not self.trainable else f"torch {torch.__version__}"
+
     @cached_property
     def about(self) -> dict[str, Any]:
         """Everything that features depend on besides the image and the view."""
         if self.uses_onnx or not self.trainable:
-            return {**self._described, "engine": engine_name(), "precision": "float32"}
+            return {**self._described, "engine": self._engine(), "precision": "float32"}
         network = self.network
         assert isinstance(network, nn.Module)
-        return {**self._described, "engine": f"torch {torch.__version__}", "folding": folding_of(network)}
+        return {**self._described, "engine": self._engine(), "folding": folding_of(network)}
 
     @cached_property
     def _described(self) -> dict[str, Any]:

@@ -28,6 +28,7 @@ from selftrain.data.source import Source
 from selftrain.data.views.image_views import clean_batches
 from selftrain.engine.evaluate import probabilities, tally
 from selftrain.engine.metrics import calibration, summarise
+from selftrain.engine.ray_cluster import one_cluster
 from selftrain.errors import UserError
 from selftrain.files import replacing
 from selftrain.methods.confidence import estimate_prior, surest, with_prior
@@ -43,6 +44,8 @@ from selftrain.runs.model import (
     preprocessing_from,
     weights_hash,
 )
+from selftrain.runs.prediction_table import SUFFIX, write_parquet
+from selftrain.runs.ray_extraction import check_on_ray
 from selftrain.runs.seen import Seen
 from selftrain.runs.shares import given_shares
 from selftrain.text import spreadsheet_safe
@@ -155,15 +158,18 @@ class Predictions:
         return len(self.paths)
 
     def save(self, path: str | Path) -> Path:
-        """Write a CSV file and return its path.
+        """Write a CSV file, or a Parquet file if ``path`` ends in .parquet, and return its path.
 
         Its columns are path, label, confidence, novelty (if the model has it), duplicate_of (the training image that an
         image is nearly the same as, if the run remembers its images), and ``prob_<class>`` for each class. The label is
         ``unknown`` if the novelty is above 0.5, and ``unsure`` if a threshold or a coverage was asked for.
 
-        A path or label that a spreadsheet would take for a formula has an apostrophe in front of it.
+        In CSV, a path or label that a spreadsheet would take for a formula has an apostrophe in front of it.
         """
         path = Path(path)
+        if path.suffix.lower() == SUFFIX:
+            write_parquet(self, path)
+            return path
         with (
             replacing(path) as temporary,
             temporary.open("w", newline="", encoding="utf-8", errors="surrogateescape") as file,
@@ -203,13 +209,14 @@ class Predictor:
     seen: Seen | None = None
     """the training images, to recognise near-duplicates of them"""
 
+    @one_cluster()
     def predict(self, images: Any, *, strict: bool = False, engine: str = "local") -> Predictions:
         """Predict images: a folder and its subfolders, an image file, tar files, hf:NAME, or a NumPy array."""
         self._use(engine)
         source = Source.parse(images, argument="images")
         dim = 0 if self.takes(source) == "images" else self.card.features
         images_given = source.images(features=dim, reporter=self.reporter)
-        found, skipped = keep_readable(images_given, strict, self.reporter, self.cache)
+        found, skipped = keep_readable(images_given, strict, self.reporter, self.cache, on_ray=engine == "ray")
         noun = "row" if isinstance(found, FeatureRows) else "image"
         if not len(found) and not skipped:
             raise UserError("`images`: there are no images to predict.")
@@ -241,8 +248,8 @@ class Predictor:
         extractor = self.embedder if self.card.features and self.origin is not None else self.extractor
         if engine == "ray" and extractor is None:
             raise UserError("`engine` ray: only models on the features of a frozen backbone can use it.")
-        if extractor is not None and engine == "ray":
-            extractor.on_ray = True
+        if extractor is not None:
+            extractor.on_ray = engine == "ray"
 
     def takes(self, source: Source) -> Literal["images", "features"]:
         """Return what is read from a source: a model on features takes images if it knows which backbone made them."""
@@ -334,13 +341,15 @@ def load_embedder(
 
 
 def keep_readable(
-    images: Images, strict: bool, reporter: Reporter, cache: str | None = None
+    images: Images, strict: bool, reporter: Reporter, cache: str | None = None, *, on_ray: bool = False
 ) -> tuple[Images, list[UnreadableImage]]:
     """Return the images that can be decoded, and the errors of the others; ``cache`` is the folder of caches."""
     if isinstance(images, FeatureRows):
         return images, []
+    memory = Memory(cache_root(cache))
+    if on_ray:
+        check_on_ray(images, memory, reporter)
     with reporter.progress("reading images", len(images), "images") as bar:
-        memory = Memory(cache_root(cache))
         bad = check_images(images, strict=strict, progress=bar.reach, memory=memory)
     if not bad:
         return images, bad

@@ -23,11 +23,16 @@ from selftrain.data.features.stored import StoredFeatures
 from selftrain.data.images.content import Digests
 from selftrain.errors import UserError
 
+KEPT = "finished pieces are kept, and the same command resumes from there"
 FEATURES = "features"
 """the folder of collections inside the cache folder"""
 
 Compute = Callable[[NDArray[np.int64], Sequence[int]], NDArray[Any]]
 """rows and positions of views -> vectors (rows, views, width); must be pure"""
+Job = tuple[NDArray[np.int64], list[int]]
+"""rows and positions of views to compute"""
+Fill = Callable[[Collection, Sequence[bytes], list[Job]], None]
+"""adds the vectors of jobs to a collection, in other processes; the views are those of the collection"""
 
 
 def stored_vectors(
@@ -42,12 +47,13 @@ def stored_vectors(
     what: str = "computing",
     unit: str = "images",
     before: Callable[[int], None] = lambda missing: None,
+    fill: Fill | None = None,
 ) -> StoredFeatures:
     """Return the vectors (n, views, width) of the views that ``specs`` describe; missing ones are computed and added.
 
     ``contents`` has a row per image. ``compute`` gets positions in ``contents`` and in ``specs``. Images with equal
     contents are computed once. ``threads`` pieces of ``piece`` images are computed in parallel. ``before`` is called
-    with the number of missing vectors, if there are any.
+    with the number of missing vectors, if there are any. ``fill`` computes them elsewhere.
     """
     reporter = reporter or Reporter(quiet=True)
     writable = collection.open()
@@ -60,8 +66,16 @@ def stored_vectors(
             files, places = collection.find(contents, views)  # another process may have added some
             if (places < 0).any():
                 collection.name_views(dict(zip(views, specs, strict=True)))
-                before(int((places < 0).sum()))
-                _fill(collection, contents, views, places, compute, piece, threads, reporter, (what, unit))
+                jobs = missing_jobs(contents, places < 0, piece)
+                collection.check_space(sum(len(rows) * len(some) for rows, some in jobs))
+                if have := int((places >= 0).all(axis=1).sum()):
+                    reporter.say(f"{what}: {have:,} of {len(contents):,} {unit} are already in {collection.folder}")
+                if fill is not None:
+                    fill(collection, views, jobs)
+                else:
+                    before(int((places < 0).sum()))
+                    with reporter.progress(what, images_of(jobs), unit, kept=KEPT) as bar:
+                        add_vectors(collection, contents, views, jobs, compute, threads, bar.reach)
         files, places = collection.find(contents, views)
     if (places < 0).any():
         raise UserError(f"cache {collection.folder}: was changed while in use. Run the same command again.")
@@ -93,35 +107,27 @@ def _alone(collection: Collection, contents: Digests, reporter: Reporter) -> Ite
         lock.release()
 
 
-def _fill(
+def add_vectors(
     collection: Collection,
     contents: Digests,
     views: Sequence[bytes],
-    places: NDArray[np.int64],
+    jobs: list[Job],
     compute: Compute,
-    piece: int,
     threads: int,
-    reporter: Reporter,
-    words: tuple[str, str],
+    progress: Callable[[int], object] = lambda done: None,
 ) -> None:
-    """Compute the missing vectors and add them."""
-    jobs = missing_jobs(contents, places < 0, piece)
-    todo, n = sum(len(rows) for rows, _ in jobs), len(contents)
-    collection.check_space(sum(len(rows) * len(some) for rows, some in jobs))
-    what, unit = words
-    have = int((places >= 0).all(axis=1).sum())
-    if have:
-        reporter.say(f"{what}: {have:,} of {n:,} {unit} are already in {collection.folder}")
-    kept = "finished pieces are kept, and the same command resumes from there"
-    with reporter.progress(what, todo, unit, kept=kept) as bar, Writer(collection) as writer:
+    """Compute vectors and add them, a piece per job; what the collection has already is not looked at."""
+    with Writer(collection) as writer:
         done = 0
         for (rows, some), values in in_parallel(jobs, compute, threads):
             writer.add(contents[rows], [views[j] for j in some], values)
             done += len(rows)
-            bar.reach(done)
+            progress(done)
 
 
-Job = tuple[NDArray[np.int64], list[int]]
+def images_of(jobs: list[Job]) -> int:
+    """Return the number of images of jobs."""
+    return sum(len(rows) for rows, _ in jobs)
 
 
 def missing_jobs(contents: Digests, missing: NDArray[np.bool_], piece: int) -> list[Job]:

@@ -13,6 +13,7 @@ import json
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from itertools import chain
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ from selftrain.errors import UserError
 
 FOLDER, READABLE = "known", "readable.log"
 AT_ONCE = 4096  # images read before what was found is written
+PER_TASK = 16  # images that a thread reads at a time: in shards, a task takes longer to hand out than an image to read
 NAMED, RECORDS = b"h", b"r"  # the kinds of blocks
 
 Progress = Callable[[int, int], object]
@@ -58,7 +60,9 @@ class Memory:
             try:
                 for start in range(0, len(missing), AT_ONCE):
                     rows = missing[start : start + AT_ONCE]
-                    found[rows] = digests(list(pool.map(images.content, rows.tolist())))
+                    parts = [rows[k : k + PER_TASK].tolist() for k in range(0, len(rows), PER_TASK)]
+                    contents = pool.map(lambda part: [images.content(i) for i in part], parts)
+                    found[rows] = digests(list(chain.from_iterable(contents)))
                     self._remember(images.home, marks[rows], found[rows])
                     if progress is not None:
                         progress(len(images) - len(missing) + start + len(rows), len(images))
@@ -77,6 +81,11 @@ class Memory:
     def add_readable(self, contents: Digests) -> None:
         """Remember contents that were decoded without an error."""
         self._append(READABLE, contents[is_known(contents)])
+
+    def learn(self, home: str, marks: Digests, contents: Digests, readable: Digests) -> None:
+        """Remember what others found: the contents behind marks, and contents that can be decoded."""
+        self._remember(home, marks, contents)
+        self.add_readable(readable)
 
     def homes(self) -> Iterator[tuple[str, Digests]]:
         """Yield each home of images, and the contents that were found there, each once."""

@@ -177,6 +177,15 @@ class JoinedImages(Images):
         chosen.names = [self.names[i] for i in positions.tolist()]
         return chosen
 
+    def __getstate__(self) -> dict[str, object]:
+        # Only the images of this sequence: a part may have millions of others.
+        parts, rows = [], self.row_of.copy()
+        for k, part in enumerate(self.parts):
+            mine = self.part_of == k
+            used, rows[mine] = np.unique(self.row_of[mine], return_inverse=True)
+            parts.append(part if len(used) == len(part) else part.subset(used))
+        return {**self.__dict__, "parts": parts, "row_of": rows}
+
     def pieces(self) -> Iterator[tuple[Images, NDArray[np.int64]]]:
         """Yield the images of each part that is not joined itself, with their positions in this sequence."""
         for k, part in enumerate(self.parts):

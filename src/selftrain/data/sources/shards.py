@@ -16,6 +16,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -244,8 +245,8 @@ class ShardImages(EncodedImages):
         self.shards = np.repeat(np.arange(len(paths)), [len(index.names) for index in indices])
         self.offsets = np.concatenate([index.offsets for index in indices])
         self.sizes = np.concatenate([index.sizes for index in indices])
-        top = os.path.commonpath([os.path.dirname(path) for path in self.paths])
-        short = [Path(path).relative_to(top).as_posix() for path in self.paths]
+        self.top = os.path.commonpath([os.path.dirname(path) for path in self.paths])
+        short = [Path(path).relative_to(self.top).as_posix() for path in self.paths]
         self.names = [f"{short[k]}/{name}" for k, index in enumerate(indices) for name in index.names]
 
     def source(self, i: int) -> bytes:
@@ -261,7 +262,7 @@ class ShardImages(EncodedImages):
     def subset(self, indices: ArrayLike) -> ShardImages:
         positions = self._positions(indices)
         chosen = ShardImages.__new__(ShardImages)
-        chosen.paths = self.paths
+        chosen.paths, chosen.top = self.paths, self.top
         chosen.shards, chosen.offsets, chosen.sizes = (
             values[positions] for values in (self.shards, self.offsets, self.sizes)
         )
@@ -270,7 +271,7 @@ class ShardImages(EncodedImages):
 
     @property
     def home(self) -> str:
-        return os.path.commonpath([os.path.dirname(path) for path in self.paths])
+        return self.top
 
     def marks(self) -> Digests:
         used, inverse = np.unique(self.shards, return_inverse=True)
@@ -285,9 +286,12 @@ class ShardImages(EncodedImages):
 
     def __getstate__(self) -> dict[str, object]:
         # One long string instead of millions of short ones: a loader worker starts faster.
-        return {**self.__dict__, "names": _joined(self.names)}
+        # And only the shards in use: of ten thousand, a task on a cluster reads one or two.
+        used, shards = np.unique(self.shards, return_inverse=True)
+        paths = [self.paths[shard] for shard in used.tolist()]
+        return {**self.__dict__, "paths": paths, "shards": shards, "names": _joined(self.names)}
 
-    def __setstate__(self, state: dict[str, NDArray[np.uint8]]) -> None:
+    def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state, names=_split(state["names"], len(state["offsets"])))
 
 
