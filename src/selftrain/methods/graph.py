@@ -27,6 +27,8 @@ from selftrain.methods.functional import PseudoLabels
 from selftrain.neighbours import Nearest, candidate_rows, nearest_rows
 
 Array = NDArray[Any]
+CHUNK = 4096
+"""images that are prepared at once"""
 
 
 def adjacency(near: Nearest, power: float) -> Any:
@@ -84,21 +86,25 @@ class GraphMethod(FittedMethod):
         raise NotImplementedError
 
     def solve(self, x: Tensor, y: Tensor, pool: Tensor, classes: int) -> Solution:
-        return self._solve(self._connect(x, pool), y, classes)
+        return self._solve(self._connect(torch.cat([x, pool]), len(x)), y, classes)
 
     def fit_and_leave_out(self, predictor: FittedPredictor, x: Tensor, y: Tensor, pool: Tensor, classes: int) -> Array:
         """Fit a predictor as ``fit_predictor`` does, and return what ``left_out`` does, from the same graph."""
-        predictor.hold({"centre": F.normalize(torch.cat([x, pool]).float(), dim=1).mean(dim=0)})
-        graph = self._connect(predictor.prepare(x), predictor.prepare(pool))
+        everything = torch.cat([x, pool]).float()
+        predictor.hold({"centre": F.normalize(everything, dim=1).mean(dim=0)})
+        for part in torch.split(everything, CHUNK):  # in place: copies of all features would be large
+            part.copy_(predictor.prepare(part))
+        graph = self._connect(everything, len(x))
         predictor.hold(self._solve(graph, y, classes).state)
         return self.left_out(graph.near, y.cpu().numpy(), classes)
 
-    def _connect(self, x: Tensor, pool: Tensor) -> Graph:
-        everything = torch.cat([x, pool])
-        kept = candidate_rows(len(everything), first=len(x)).to(x.device)
-        basis = principal_directions(everything[kept], self.components)
+    def _connect(self, everything: Tensor, labeled: int) -> Graph:
+        """Return the graph of prepared features, those of the labeled images first."""
+        kept = candidate_rows(len(everything), first=labeled).to(everything.device)
+        some = everything if len(kept) == len(everything) else everything[kept]
+        basis = principal_directions(some, self.components)
         everything = project(everything, basis)
-        return Graph(nearest_rows(everything, self.k, first=len(x)), everything, kept, basis)
+        return Graph(nearest_rows(everything, self.k, first=labeled), everything, kept, basis)
 
     def _solve(self, graph: Graph, y: Tensor, classes: int) -> Solution:
         p = torch.from_numpy(self.spread(graph.near, y.cpu().numpy(), classes)).to(graph.features)

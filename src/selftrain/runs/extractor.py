@@ -33,6 +33,7 @@ from selftrain.nn.backbones import Backbone
 from selftrain.nn.fold import fold_batch_norm, folding_of
 from selftrain.nn.layers import Encoder
 from selftrain.nn.onnx_engine import OnnxNetwork, engine_name, is_exported, is_installed, make_onnx
+from selftrain.nn.preprocessing import Preprocessing
 from selftrain.runs.model import ModelCard, weights_hash
 from selftrain.runs.ray_extraction import extract_on_ray
 from selftrain.text import duration
@@ -113,6 +114,12 @@ class Extractor:
         return True
 
     @property
+    def native_size(self) -> int:
+        """The side in pixels at which the backbone's weights were trained."""
+        backbone = self.encoder.backbone
+        return backbone.preprocessing.size if isinstance(backbone, Backbone) else self.card.preprocessing.size
+
+    @property
     def trainable(self) -> bool:
         """Whether the backbone consists of torch's operations, and not of a file that onnxruntime runs."""
         backbone = self.encoder.backbone
@@ -139,16 +146,13 @@ class Extractor:
         Features belong to the content of an image: names, folders and other images of the list do not matter. Without
         ``store``, all features are computed now, and none are stored.
         """
-        like, on_cpu = self.card.preprocessing, self.device.type == "cpu"
+        on_cpu = self.device.type == "cpu"
         if self.on_ray and store:
             extract_on_ray(self, images, names, flip, self.reporter)
-        zoom = 0.0 if "mirrored" in names else like.zoom  # a mirror image is compared with the same crop
         threads = torch.get_num_threads()
         try:
             return extract_features(
-                ContentViews(
-                    images, self.data, like.size, self.card.channels, like.interpolation, flip, like.crop, zoom
-                ),
+                content_views(images, names, self.data, self.card.preprocessing, self.card.channels, flip),
                 names,
                 self,
                 dim=self.dim,
@@ -205,6 +209,14 @@ class Extractor:
             "std": list(like.std),
             "interpolation": like.interpolation,
         }
+
+
+def content_views(
+    images: Images, names: Sequence[str], data: DataSettings, like: Preprocessing, channels: int, flip: bool = True
+) -> ContentViews:
+    """Return the views of images, among them those of these names, whose features are stored."""
+    zoom = 0.0 if "mirrored" in names else like.zoom  # a mirror image is compared with the same crop
+    return ContentViews(images, data, like.size, channels, like.interpolation, flip, like.crop, zoom)
 
 
 def image_views(images: Images, data: DataSettings, card: ModelCard, flip: bool, keep: bool = False) -> ImageViews:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from selftrain.methods.junk import NEIGHBOURS, fit_novelty, screen
 from selftrain.suggest.clusters import apart, clusters, near_duplicates, nearest_to_centres
 from selftrain.suggest.cold_start import typical_images
-from selftrain.suggest.pool import Pool
+from selftrain.suggest.pool import BLOCK, Pool
 from selftrain.suggest.quick import Answers, quick_answers
 from selftrain.suggest.ranking import class_need, margins, usefulness
 
@@ -90,7 +90,7 @@ def _typical(pool: Pool, labels: Array, count: int, seed: int) -> list[Choice]:
 
 def _same(pool: Pool, labels: Array, rows: Array) -> list[list[int]]:
     taken = set(rows.tolist())
-    groups = near_duplicates(pool.x, pool.near, rows)
+    groups = near_duplicates(pool, rows)
     return [[row for row in group if labels[row] == UNLABELED and row not in taken] for group in groups]
 
 
@@ -108,7 +108,7 @@ def _useful(pool: Pool, labels: Array, answers: Answers, count: int, without: se
     first = candidates[nearest_to_centres(pool.z[candidates], of, centres)]
     rest = order[~np.isin(order, first)]  # where clusters are fewer than suggestions
     known = np.flatnonzero(labels >= 0)
-    return apart(pool.x, np.concatenate([first, rest]), known, count)
+    return apart(pool, np.concatenate([first, rest]), known, count)
 
 
 def _new_kinds(pool: Pool, labels: Array, answers: Answers, count: int, seed: int) -> Array:
@@ -130,10 +130,11 @@ def _new_kinds(pool: Pool, labels: Array, answers: Answers, count: int, seed: in
 def novelty_of(pool: Pool, labels: Array, classes: int) -> Array:
     """Return how little each image (n,) looks like any class, 0 to 1; 0 for all if there is too little to be sure."""
     known, free = labels >= 0, labels < 0
-    x = torch.from_numpy(pool.x)
     y = torch.from_numpy(labels[known])
-    novelty = fit_novelty(x[torch.from_numpy(known)], y, x[torch.from_numpy(free)], classes)
-    own = novelty.likeness(x)
+    starts = range(0, int(free.sum()), BLOCK)
+    rest = (torch.from_numpy(pool.unit(np.flatnonzero(free)[start : start + BLOCK])) for start in starts)
+    novelty = fit_novelty(torch.from_numpy(pool.unit(known)), y, rest, classes)
+    own = torch.cat([novelty.likeness(torch.from_numpy(part)) for part in pool.units()])
     near = torch.from_numpy(pool.near[:, :NEIGHBOURS])
     found: Array = 1 - screen(novelty, own, int(known.sum()), near).weight
     found[known] = 0
