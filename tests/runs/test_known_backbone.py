@@ -14,7 +14,8 @@ from selftrain.config.resolve import make_settings
 from selftrain.console import Reporter
 from selftrain.data.images import FileImages
 from selftrain.data.images.find import find_images
-from selftrain.runs import known_backbone
+from selftrain.nn.offline import offline_file
+from selftrain.runs import known_backbone, network_inputs
 from selftrain.runs.known_backbone import clean_features
 from tests.folders import draw, encoded
 
@@ -35,7 +36,7 @@ def photos(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> FileImages:
 def built(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     """The backbones that were built."""
     made: list[Any] = []
-    make = known_backbone.make_extractor
+    make = network_inputs.make_extractor
 
     def counted(*arguments: Any) -> Any:
         made.append(arguments)
@@ -45,8 +46,8 @@ def built(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     return made
 
 
-def features(photos: FileImages, reporter: Reporter | None = None, **values: Any) -> np.ndarray:
-    given = {"network.backbone": "lite0", "data.size": 32, **values}
+def features(photos: FileImages, reporter: Reporter | None = None, size: int = 32, weights: str = "auto") -> np.ndarray:
+    given = {"network.backbone": "lite0", "network.weights": weights, "data.size": size}
     return np.asarray(clean_features(make_settings("frozen", given), photos, CPU, reporter or Reporter(quiet=True)))
 
 
@@ -63,7 +64,7 @@ def test_a_new_image_or_another_size_needs_the_backbone(photos: FileImages, buil
     new.write_bytes(encoded(draw(1, np.random.default_rng(9))))
     more = FileImages(photos.root, find_images(photos.root))
     np.testing.assert_array_equal(features(more)[:3], first)
-    features(more, **{"data.size": 40})
+    features(more, size=40)
     assert len(built) == 3
 
 
@@ -71,17 +72,16 @@ def test_other_weights_need_the_backbone(
     photos: FileImages, built: list[Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("selftrain.data.images.content.SETTLED", -1e9)
-    offline = known_backbone.offline_file("lite0")
+    offline = offline_file("lite0")
     assert offline is not None
     weights = tmp_path / "weights.pth"
     shutil.copy(offline, weights)
-    given = {"network.weights": str(weights)}
-    for expected in (1, 1):
-        features(photos, **given)
-        assert len(built) == expected
+    for _ in range(2):
+        features(photos, weights=str(weights))
+        assert len(built) == 1
     shutil.copy(offline, tmp_path / "other.pth")
     (tmp_path / "other.pth").replace(weights)  # the same size and name, another file
-    features(photos, **given)
+    features(photos, weights=str(weights))
     assert len(built) == 2
 
 

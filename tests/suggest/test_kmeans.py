@@ -12,7 +12,8 @@ from selftrain.suggest.clusters import ITERATIONS, clusters
 def unit_rows(n: int, dim: int, groups: int) -> np.ndarray:
     rng = np.random.default_rng(0)
     z = rng.normal(size=(groups, dim))[rng.integers(groups, size=n)] + 0.7 * rng.normal(size=(n, dim))
-    return (z / np.linalg.norm(z, axis=1, keepdims=True)).astype(np.float32)
+    unit: np.ndarray = (z / np.linalg.norm(z, axis=1, keepdims=True)).astype(np.float32)
+    return unit
 
 
 @pytest.mark.parametrize("weighted", [False, True])

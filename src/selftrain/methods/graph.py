@@ -86,25 +86,31 @@ class GraphMethod(FittedMethod):
         raise NotImplementedError
 
     def solve(self, x: Tensor, y: Tensor, pool: Tensor, classes: int) -> Solution:
-        return self._solve(self._connect(torch.cat([x, pool]), len(x)), y, classes)
+        everything, kept, basis = self._reduced(torch.cat([x, pool]), len(x))
+        return self._solve(Graph(nearest_rows(everything, self.k, len(x)), everything, kept, basis), y, classes)
 
     def fit_and_leave_out(self, predictor: FittedPredictor, x: Tensor, y: Tensor, pool: Tensor, classes: int) -> Array:
         """Fit a predictor as ``fit_predictor`` does, and return what ``left_out`` does, from the same graph."""
         everything = torch.cat([x, pool]).float()
-        predictor.hold({"centre": F.normalize(everything, dim=1).mean(dim=0)})
-        for part in torch.split(everything, CHUNK):  # in place: copies of all features would be large
-            part.copy_(predictor.prepare(part))
-        graph = self._connect(everything, len(x))
+        parts = torch.split(everything, CHUNK)
+        for part in parts:  # prepared in place, as predictors do it: copies of all features would be large
+            part.copy_(F.normalize(part, dim=1))
+        centre = everything.mean(dim=0)
+        predictor.hold({"centre": centre})
+        for part in parts:
+            part.copy_(F.normalize(part - centre, dim=1))
+        del part, parts
+        everything, kept, basis = self._reduced(everything, len(x))
+        graph = Graph(nearest_rows(everything, self.k, first=len(x)), everything, kept, basis)
         predictor.hold(self._solve(graph, y, classes).state)
         return self.left_out(graph.near, y.cpu().numpy(), classes)
 
-    def _connect(self, everything: Tensor, labeled: int) -> Graph:
-        """Return the graph of prepared features, those of the labeled images first."""
+    def _reduced(self, everything: Tensor, labeled: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Return prepared features in fewer directions, the rows that may be neighbours, and the directions."""
         kept = candidate_rows(len(everything), first=labeled).to(everything.device)
         some = everything if len(kept) == len(everything) else everything[kept]
         basis = principal_directions(some, self.components)
-        everything = project(everything, basis)
-        return Graph(nearest_rows(everything, self.k, first=labeled), everything, kept, basis)
+        return project(everything, basis), kept, basis
 
     def _solve(self, graph: Graph, y: Tensor, classes: int) -> Solution:
         p = torch.from_numpy(self.spread(graph.near, y.cpu().numpy(), classes)).to(graph.features)

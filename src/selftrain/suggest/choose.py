@@ -83,9 +83,13 @@ def _typical(pool: Pool, labels: Array, count: int, seed: int) -> list[Choice]:
     rows, sizes = typical_images(pool, count, np.flatnonzero(labels != UNLABELED), seed)
     same = _same(pool, labels, rows)
     return [
-        Choice(row, float(size), "typical", f"typical of {size} similar images", alike)
+        Choice(row, float(size), "typical", _typical_of(size), alike)
         for row, size, alike in zip(rows.tolist(), sizes.tolist(), same, strict=True)
     ]
+
+
+def _typical_of(size: int) -> str:
+    return f"typical of {size} similar images" if size > 1 else "unlike the other images"
 
 
 def _same(pool: Pool, labels: Array, rows: Array) -> list[list[int]]:

@@ -60,7 +60,7 @@ def _squared(some: Tensor, x: Tensor, norms: Tensor) -> Tensor:
 
 def _assigned(x: Tensor, centres: Tensor) -> Tensor:
     norms, step = centres.square().sum(dim=1), max(1, CHUNK // len(centres))
-    return torch.cat([torch.addmm(norms, part, centres.T, alpha=-2).argmin(dim=1) for part in x.split(step)])
+    return torch.cat([torch.addmm(norms, part, centres.T, alpha=-2).argmin(dim=1) for part in torch.split(x, step)])
 
 
 def _lloyd(x: Tensor, w: Tensor, centres: Tensor, iterations: int) -> Tensor:

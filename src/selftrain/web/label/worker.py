@@ -29,8 +29,8 @@ from selftrain.suggest.quick import Answers, quick_answers
 
 Array = NDArray[Any]
 Send = Callable[[dict[str, Any]], None]
-SUGGESTED = 200
-"""suggestions that are sent at a time"""
+SUGGESTED, FIRST = 200, 24
+"""suggestions that are sent at a time, and those of the first grid of a person who starts from nothing"""
 PAUSE = 0.5
 """seconds without an answer before a round begins"""
 
@@ -141,7 +141,11 @@ class Worker:
             return_freed_memory()
 
     def _suggest(self, labels: Array, classes: list[str], answers: Answers | None) -> None:
-        chosen = choose(self.pool, labels, SUGGESTED, classes=classes, answers=answers, seed=self.seed)
+        first = FIRST if len(classes) < 2 else 0  # a pile in 200 parts says little about its largest kinds
+        chosen = choose(self.pool, labels, first, seed=self.seed)
+        others = labels.copy()
+        others[[choice.row for choice in chosen]] = LEFT_OUT
+        chosen += choose(self.pool, others, SUGGESTED - len(chosen), classes=classes, answers=answers, seed=self.seed)
         entries = [
             {
                 "row": int(self.rows[choice.row]),
