@@ -5,6 +5,7 @@ knows the truth; the test images are used for the table only. Finished lines are
 
 python -m benchmarks.labeling --root DATA --out labeling.jsonl [--model quick|default] [--draws 5] [--dataset NAME]...
 python -m benchmarks.labeling --features FOLDER --model quick
+python -m benchmarks.labeling --root DATA --cover
 """
 
 from __future__ import annotations
@@ -175,6 +176,19 @@ def table(found: list[dict[str, Any]]) -> str:
     return "\n".join(text)
 
 
+def cover(data: Data, draws: int) -> str:
+    """Return how many classes the first round covers on the mean, by suggested and by random training images."""
+    pool, truth, count = Pool.of(data.x), data.corpus.truth, ROUNDS[0] * data.classes
+    none = np.full(len(truth), UNLABELED)
+
+    def covered(rows: Any) -> int:
+        return len(np.unique(truth[rows]))
+
+    suggested = [covered([c.row for c in choose(pool, none, count, seed=draw)]) for draw in range(draws)]
+    random = [covered(np.random.default_rng(draw).permutation(len(truth))[:count]) for draw in range(draws)]
+    return f"{data.name}: {np.mean(suggested):.1f} of {data.classes} classes suggested, {np.mean(random):.1f} random"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--root", type=Path, help="folder of the datasets")
@@ -184,7 +198,13 @@ def main() -> None:
     parser.add_argument("--draws", type=int, default=5)
     parser.add_argument("--dataset", action="append", choices=DATASETS)
     parser.add_argument("--many", action="store_true", help=f"also {MANY} random labels per class")
+    parser.add_argument("--cover", action="store_true", help="only count the classes that the first round covers")
     options = parser.parse_args()
+    if options.cover:
+        for name in options.dataset or DATASETS:
+            data = load_files(options.features, name) if options.features else load(options.root, name)
+            print(cover(data, options.draws), flush=True)
+        return
     found = [json.loads(line) for line in options.out.read_text().splitlines()] if options.out.exists() else []
     keys = ("dataset", "model", "strategy", "draw")
     done = {tuple(line[k] for k in keys) for line in found if line["per_class"] == sum(PLANS[line["strategy"]])}

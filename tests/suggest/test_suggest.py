@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -86,8 +87,8 @@ def test_near_duplicates_are_asked_once_and_named() -> None:
     copies = [choice for choice in chosen if EACH <= choice.row < EACH + 8]
     assert len(copies) == 1
     assert set(copies[0].same) == set(range(EACH, EACH + 8)) - {copies[0].row}
-    assert near_duplicates(pool.x, pool.near, np.array([0]))[0] == []
-    assert apart(pool.x, np.arange(EACH, EACH + 9), np.array([0]), 2).tolist() == [EACH, EACH + 8]
+    assert near_duplicates(pool, np.array([0]))[0] == []
+    assert apart(pool, np.arange(EACH, EACH + 9), np.array([0]), 2).tolist() == [EACH, EACH + 8]
 
 
 def test_doubt_disagreement_and_need_count() -> None:
@@ -100,7 +101,7 @@ def test_doubt_disagreement_and_need_count() -> None:
     p[50] = 0.1, 0.9  # of the class with a single label
     disagree = np.zeros(len(x))
     disagree[60] = 1
-    flat = Pool(pool.x, pool.z, pool.near, np.ones_like(pool.likeness))  # all equally dense
+    flat = replace(pool, likeness=np.ones_like(pool.likeness))  # all equally dense
     useful = usefulness(flat, labels, Answers(p, disagree))
     assert useful[40] > useful[41]
     assert useful[50] > useful[41]
@@ -230,3 +231,12 @@ def test_query_is_like_that_of_scikit_activeml() -> None:
     clf.classes_ = np.array([0.0, 1.0])
     with pytest.raises(ValueError, match="was not fitted to"):
         LabelQuery().query(x, known, clf)
+
+
+def test_features_are_held_once_and_as_they_are_stored() -> None:
+    features = np.abs(blobs()[0]).astype(np.float16)
+    pool, exact = Pool.of(features), Pool.of(features.astype(np.float32))
+    assert pool.features is features
+    np.testing.assert_array_equal(pool.z, exact.z)
+    np.testing.assert_array_equal(np.concatenate(list(pool.units())), exact.unit(slice(None)))
+    assert choose(pool, np.full(len(pool), UNLABELED), 9) == choose(exact, np.full(len(pool), UNLABELED), 9)

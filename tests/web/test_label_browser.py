@@ -36,6 +36,10 @@ def photos(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+HIDDEN_BY_CLASSES = """() => {
+  const photo = document.querySelector("[role=option].current").getBoundingClientRect();
+  return photo.bottom > document.querySelector("aside").getBoundingClientRect().top + 1;
+}"""
 WAIT = 280_000
 """milliseconds: importing torch alone takes minutes on a machine with much other work"""
 
@@ -137,6 +141,7 @@ def test_forty_photos_by_keyboard_with_a_kill_in_the_middle(
     KEYS.update(dict(shown))
     label_by_keyboard(page, photos, WANTED)
     assert page.evaluate("document.documentElement.scrollWidth") == 360
+    assert page.evaluate(HIDDEN_BY_CLASSES) is False
     assert problems == []
     server.stop()
 

@@ -27,6 +27,8 @@ from selftrain.methods.functional import PseudoLabels
 from selftrain.neighbours import Nearest, candidate_rows, nearest_rows
 
 Array = NDArray[Any]
+CHUNK = 4096
+"""images that are prepared at once"""
 
 
 def adjacency(near: Nearest, power: float) -> Any:
@@ -84,21 +86,31 @@ class GraphMethod(FittedMethod):
         raise NotImplementedError
 
     def solve(self, x: Tensor, y: Tensor, pool: Tensor, classes: int) -> Solution:
-        return self._solve(self._connect(x, pool), y, classes)
+        everything, kept, basis = self._reduced(torch.cat([x, pool]), len(x))
+        return self._solve(Graph(nearest_rows(everything, self.k, len(x)), everything, kept, basis), y, classes)
 
     def fit_and_leave_out(self, predictor: FittedPredictor, x: Tensor, y: Tensor, pool: Tensor, classes: int) -> Array:
         """Fit a predictor as ``fit_predictor`` does, and return what ``left_out`` does, from the same graph."""
-        predictor.hold({"centre": F.normalize(torch.cat([x, pool]).float(), dim=1).mean(dim=0)})
-        graph = self._connect(predictor.prepare(x), predictor.prepare(pool))
+        everything = torch.cat([x, pool]).float()
+        parts = torch.split(everything, CHUNK)
+        for part in parts:  # prepared in place, as predictors do it: copies of all features would be large
+            part.copy_(F.normalize(part, dim=1))
+        centre = everything.mean(dim=0)
+        predictor.hold({"centre": centre})
+        for part in parts:
+            part.copy_(F.normalize(part - centre, dim=1))
+        del part, parts
+        everything, kept, basis = self._reduced(everything, len(x))
+        graph = Graph(nearest_rows(everything, self.k, first=len(x)), everything, kept, basis)
         predictor.hold(self._solve(graph, y, classes).state)
         return self.left_out(graph.near, y.cpu().numpy(), classes)
 
-    def _connect(self, x: Tensor, pool: Tensor) -> Graph:
-        everything = torch.cat([x, pool])
-        kept = candidate_rows(len(everything), first=len(x)).to(x.device)
-        basis = principal_directions(everything[kept], self.components)
-        everything = project(everything, basis)
-        return Graph(nearest_rows(everything, self.k, first=len(x)), everything, kept, basis)
+    def _reduced(self, everything: Tensor, labeled: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Return prepared features in fewer directions, the rows that may be neighbours, and the directions."""
+        kept = candidate_rows(len(everything), first=labeled).to(everything.device)
+        some = everything if len(kept) == len(everything) else everything[kept]
+        basis = principal_directions(some, self.components)
+        return project(everything, basis), kept, basis
 
     def _solve(self, graph: Graph, y: Tensor, classes: int) -> Solution:
         p = torch.from_numpy(self.spread(graph.near, y.cpu().numpy(), classes)).to(graph.features)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 import warnings
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,9 +95,12 @@ class Screening:
 
 
 @torch.no_grad()
-def fit_novelty(x_labeled: Tensor, y: Tensor, x_pool: Tensor, classes: int, q: float = Q) -> Novelty:
-    """Return the novelty whose threshold a share q of the labeled images miss, each left out of its own prototype."""
-    x_labeled, x_pool = x_labeled.float(), x_pool.float()
+def fit_novelty(x_labeled: Tensor, y: Tensor, x_pool: Tensor | Iterable[Tensor], classes: int, q: float = Q) -> Novelty:
+    """Return the novelty whose threshold a share q of the labeled images miss, each left out of its own prototype.
+
+    ``x_pool`` may come in parts, so that a large pool need not fit memory.
+    """
+    x_labeled = x_labeled.float()
     centre = balanced_centre(x_labeled, y, x_pool, classes)
     x = unit_centred(x_labeled, centre)
     sums = torch.zeros(classes, x.shape[1], device=x.device).index_add_(0, y, x)
@@ -164,24 +168,25 @@ def auroc(score: Array, is_junk: Array) -> float | None:
     return float((ranks[is_junk].sum() - junk * (junk + 1) / 2) / (junk * members))
 
 
-def balanced_centre(x: Tensor, y: Tensor, pool: Tensor, classes: int) -> Tensor:
+def balanced_centre(x: Tensor, y: Tensor, pool: Tensor | Iterable[Tensor], classes: int) -> Tensor:
     """Return the mean over classes of the mean unit features of their images; pool images count for the nearest class.
 
     The plain mean of an uneven pool lies near its largest class, whose images then resemble nothing.
     """
-    x, pool = F.normalize(x, dim=1), F.normalize(pool, dim=1)
-    known = torch.bincount(y, minlength=classes) > 0
-    means = _class_means(x, y, classes)
+    x = F.normalize(x, dim=1)
+    count = torch.bincount(y, minlength=classes)
+    known = count > 0
+    sums = x.new_zeros(classes, x.shape[1]).index_add_(0, y, x)
+    means = sums / count.clamp(min=1)[:, None]
     start = means[known].mean(dim=0)
     directions = F.normalize(means - start, dim=1) * known[:, None]
-    nearest = [_cosines(part - start, directions).argmax(dim=1) for part in torch.split(pool, CHUNK)]
-    everything = torch.cat([x, pool]), torch.cat([y, *nearest])
-    return _class_means(*everything, classes)[known].mean(dim=0)
-
-
-def _class_means(x: Tensor, y: Tensor, classes: int) -> Tensor:
-    sums = x.new_zeros(classes, x.shape[1]).index_add_(0, y, x)
-    return sums / torch.bincount(y, minlength=classes).clamp(min=1)[:, None]
+    for parts in (pool,) if isinstance(pool, Tensor) else pool:
+        for part in torch.split(parts, CHUNK):
+            unit = F.normalize(part.float(), dim=1)
+            nearest = _cosines(unit - start, directions).argmax(dim=1)
+            sums.index_add_(0, nearest, unit)
+            count += torch.bincount(nearest, minlength=classes)
+    return (sums / count.clamp(min=1)[:, None])[known].mean(dim=0)
 
 
 def _cosines(x: Tensor, prototypes: Tensor) -> Tensor:

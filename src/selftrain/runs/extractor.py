@@ -35,6 +35,7 @@ from selftrain.nn.backbones import Backbone
 from selftrain.nn.fold import fold_batch_norm, folding_of
 from selftrain.nn.layers import Encoder
 from selftrain.nn.onnx_engine import OnnxNetwork, engine_name, is_exported, is_installed, make_onnx
+from selftrain.nn.preprocessing import Preprocessing
 from selftrain.runs.model import ModelCard, weights_hash
 from selftrain.runs.ray_extraction import Piecework, RayFill
 from selftrain.text import duration
@@ -115,6 +116,12 @@ class Extractor:
         return True
 
     @property
+    def native_size(self) -> int:
+        """The side in pixels at which the backbone's weights were trained."""
+        backbone = self.encoder.backbone
+        return backbone.preprocessing.size if isinstance(backbone, Backbone) else self.card.preprocessing.size
+
+    @property
     def trainable(self) -> bool:
         """Whether the backbone consists of torch's operations, and not of a file that onnxruntime runs."""
         backbone = self.encoder.backbone
@@ -169,9 +176,7 @@ class Extractor:
         add_vectors(work.collection, contents, work.views, work.jobs, compute, threads=1)
 
     def _views(self, images: Images, names: Sequence[str], flip: bool) -> ContentViews:
-        like = self.card.preprocessing
-        zoom = 0.0 if "mirrored" in names else like.zoom  # a mirror image is compared with the same crop
-        return ContentViews(images, self.data, like.size, self.card.channels, like.interpolation, flip, like.crop, zoom)
+        return content_views(images, names, self.data, self.card.preprocessing, self.card.channels, flip)
 
     def _announce(self, missing: int, at_once: int) -> None:
         """Say how long the views that are not stored will take: from two passes, before the first image is read."""
@@ -222,6 +227,14 @@ class Extractor:
             "std": list(like.std),
             "interpolation": like.interpolation,
         }
+
+
+def content_views(
+    images: Images, names: Sequence[str], data: DataSettings, like: Preprocessing, channels: int, flip: bool = True
+) -> ContentViews:
+    """Return the views of images, among them those of these names, whose features are stored."""
+    zoom = 0.0 if "mirrored" in names else like.zoom  # a mirror image is compared with the same crop
+    return ContentViews(images, data, like.size, channels, like.interpolation, flip, like.crop, zoom)
 
 
 def image_views(images: Images, data: DataSettings, card: ModelCard, flip: bool, keep: bool = False) -> ImageViews:

@@ -25,7 +25,7 @@ from selftrain.data.features.views import FeatureSpaceViews, FeatureViews
 from selftrain.data.images import ArrayImages, Images
 from selftrain.data.views.image_views import ImageViews, ViewMaker, clean_batches
 from selftrain.errors import UserError
-from selftrain.nn.backbones import Backbone, build_backbone
+from selftrain.nn.backbones import build_backbone
 from selftrain.nn.layers import Classifier, OnFeatures, UnitFeatures
 from selftrain.nn.onnx_backbone import is_file_backbone
 from selftrain.nn.tuning import tune
@@ -207,7 +207,7 @@ def make_extractor(settings: Settings, corpus: Corpus | None, device: torch.devi
             f'Choose a pretrained one such as lite0, or `regime="scratch"`.'
         )
     side = data.size or backbone.preprocessing.size
-    _warn_of_size(backbone, side, reporter)
+    warn_of_size(backbone.name, backbone.preprocessing.size, side, reporter)
     card = make_card(
         network, backbone, () if corpus is None else corpus.classes, side, _clean_crop(data), data.clean_zoom,
         frozen=True, weights=weights_hash(backbone), integer_classes=corpus is not None and corpus.integer_classes,
@@ -223,11 +223,11 @@ def _frozen_inputs(settings: Settings, corpus: Corpus, extractor: Extractor) -> 
     return FrozenInputs(extractor.card, classifier, extractor, names, features)
 
 
-def _warn_of_size(backbone: Backbone, side: int, reporter: Reporter) -> None:
-    native = backbone.preprocessing.size
+def warn_of_size(name: str, native: int, side: int, reporter: Reporter) -> None:
+    """Warn of images of another size than that at which a backbone was trained."""
     if not native / 4 <= side <= 2 * native:
         reporter.warn(
-            f"`size={side}`: {backbone.name} was trained on images of {native} px; its features degrade at other "
+            f"`size={side}`: {name} was trained on images of {native} px; its features degrade at other "
             f"sizes. Try {max(64, native // 2)} to {native}."
         )
 

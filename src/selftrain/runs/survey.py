@@ -128,7 +128,8 @@ def survey(training: Training, reporter: Reporter) -> None:
         bar.reach(1)
         weight = pile.weight[torch.from_numpy(rows).to(pile.weight.device)]
         members = hidden & (weight > 0.5)
-        left_out = SPREAD.fit_and_leave_out(pile.neighbours, x, y, pool[members], net.task.classes)
+        kept = pool if members.all() else pool[members]  # a copy of all features is large
+        left_out = SPREAD.fit_and_leave_out(pile.neighbours, x, y, kept, net.task.classes)
         pile.left_out.copy_(torch.from_numpy(left_out))
         bar.reach(2)
         with evaluating(pile):

@@ -73,8 +73,11 @@ class Training:
 
     def clean(self, rows: np.ndarray) -> torch.Tensor:
         """Return the inputs of these rows of the training pool, without augmentation."""
-        parts = self.inputs.clean_pool(rows, self.settings.train.eval_batch)
-        return torch.cat([torch.empty(0, *self.net.task.shape), *parts])
+        found, place = torch.empty(len(rows), *self.net.task.shape), 0
+        for part in self.inputs.clean_pool(rows, self.settings.train.eval_batch):
+            found[place : place + len(part)] = part
+            place += len(part)
+        return found
 
     def hidden_truth(self) -> torch.Tensor:
         """Return the true classes of the unlabeled images where known, but -1 for those the method trains on."""

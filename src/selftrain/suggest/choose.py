@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from selftrain.methods.junk import NEIGHBOURS, fit_novelty, screen
 from selftrain.suggest.clusters import apart, clusters, near_duplicates, nearest_to_centres
 from selftrain.suggest.cold_start import typical_images
-from selftrain.suggest.pool import Pool
+from selftrain.suggest.pool import BLOCK, Pool
 from selftrain.suggest.quick import Answers, quick_answers
 from selftrain.suggest.ranking import class_need, margins, usefulness
 
@@ -83,14 +83,18 @@ def _typical(pool: Pool, labels: Array, count: int, seed: int) -> list[Choice]:
     rows, sizes = typical_images(pool, count, np.flatnonzero(labels != UNLABELED), seed)
     same = _same(pool, labels, rows)
     return [
-        Choice(row, float(size), "typical", f"typical of {size} similar images", alike)
+        Choice(row, float(size), "typical", _typical_of(size), alike)
         for row, size, alike in zip(rows.tolist(), sizes.tolist(), same, strict=True)
     ]
 
 
+def _typical_of(size: int) -> str:
+    return f"typical of {size} similar images" if size > 1 else "unlike the other images"
+
+
 def _same(pool: Pool, labels: Array, rows: Array) -> list[list[int]]:
     taken = set(rows.tolist())
-    groups = near_duplicates(pool.x, pool.near, rows)
+    groups = near_duplicates(pool, rows)
     return [[row for row in group if labels[row] == UNLABELED and row not in taken] for group in groups]
 
 
@@ -108,7 +112,7 @@ def _useful(pool: Pool, labels: Array, answers: Answers, count: int, without: se
     first = candidates[nearest_to_centres(pool.z[candidates], of, centres)]
     rest = order[~np.isin(order, first)]  # where clusters are fewer than suggestions
     known = np.flatnonzero(labels >= 0)
-    return apart(pool.x, np.concatenate([first, rest]), known, count)
+    return apart(pool, np.concatenate([first, rest]), known, count)
 
 
 def _new_kinds(pool: Pool, labels: Array, answers: Answers, count: int, seed: int) -> Array:
@@ -130,10 +134,11 @@ def _new_kinds(pool: Pool, labels: Array, answers: Answers, count: int, seed: in
 def novelty_of(pool: Pool, labels: Array, classes: int) -> Array:
     """Return how little each image (n,) looks like any class, 0 to 1; 0 for all if there is too little to be sure."""
     known, free = labels >= 0, labels < 0
-    x = torch.from_numpy(pool.x)
     y = torch.from_numpy(labels[known])
-    novelty = fit_novelty(x[torch.from_numpy(known)], y, x[torch.from_numpy(free)], classes)
-    own = novelty.likeness(x)
+    starts = range(0, int(free.sum()), BLOCK)
+    rest = (torch.from_numpy(pool.unit(np.flatnonzero(free)[start : start + BLOCK])) for start in starts)
+    novelty = fit_novelty(torch.from_numpy(pool.unit(known)), y, rest, classes)
+    own = torch.cat([novelty.likeness(torch.from_numpy(part)) for part in pool.units()])
     near = torch.from_numpy(pool.near[:, :NEIGHBOURS])
     found: Array = 1 - screen(novelty, own, int(known.sum()), near).weight
     found[known] = 0

@@ -5,11 +5,13 @@ Knows nothing of labels or models.
 
 from __future__ import annotations
 
-import warnings
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+from selftrain.suggest.kmeans import kmeans_centres, nearest_centres
+from selftrain.suggest.pool import Pool
 
 Array = NDArray[Any]
 MOST_ROWS = 20_000
@@ -21,18 +23,13 @@ SAME = 0.95
 
 def clusters(z: Array, count: int, seed: int, weight: Array | None = None) -> tuple[Array, Array]:
     """Return the cluster of each row and the centres, by k-means; fewer clusters if rows are identical."""
-    from sklearn.cluster import KMeans
-    from sklearn.exceptions import ConvergenceWarning
-
     rng = np.random.default_rng(seed)
     some = np.arange(len(z))
     if len(z) > max(MOST_ROWS, 4 * count):
         some = np.sort(rng.choice(len(z), max(MOST_ROWS, 4 * count), replace=False))
-    means = KMeans(min(count, len(some)), n_init=1, max_iter=ITERATIONS, random_state=seed)
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        means.fit(z[some], sample_weight=None if weight is None else weight[some])
-    return means.predict(z), means.cluster_centers_
+    count = min(count, len(some))
+    centres = kmeans_centres(z[some], count, seed, ITERATIONS, None if weight is None else weight[some])
+    return nearest_centres(z, centres), centres
 
 
 def nearest_to_centres(z: Array, of: Array, centres: Array) -> Array:
@@ -43,26 +40,31 @@ def nearest_to_centres(z: Array, of: Array, centres: Array) -> Array:
     return order[first]
 
 
-def near_duplicates(x: Array, near: Array, rows: Array) -> list[list[int]]:
+def near_duplicates(pool: Pool, rows: Array) -> list[list[int]]:
     """Return, for each row, those of its nearest images that are nearly the same as it."""
-    return [near[row][x[near[row]] @ x[row] >= SAME].tolist() for row in rows.tolist()]
+    found = []
+    for row in rows.tolist():
+        near = pool.near[row]
+        found.append(near[pool.unit(near) @ pool.unit([row])[0] >= SAME].tolist() if len(near) else [])
+    return found
 
 
-def apart(z: Array, rows: Array, known: Array, count: int) -> Array:
+def apart(pool: Pool, rows: Array, known: Array, count: int) -> Array:
     """Return the first ``count`` rows that are near-duplicates neither of each other nor of known rows.
 
     If there are too few, the others follow in their order.
     """
     kept: list[int] = []
     left: list[int] = []
-    reference = z[known]
+    reference = np.empty((len(known) + count, pool.features.shape[1]), np.float32)
+    reference[: len(known)] = pool.unit(known)
     for row in rows.tolist():
         if len(kept) == count:
             break
-        alike = bool(len(reference)) and float((reference @ z[row]).max()) >= SAME
-        if alike:
+        own, others = pool.unit([row])[0], reference[: len(known) + len(kept)]
+        if len(others) and float((others @ own).max()) >= SAME:
             left.append(row)
         else:
+            reference[len(others)] = own
             kept.append(row)
-            reference = np.concatenate([reference, z[row : row + 1]])
     return np.array((kept + left)[:count], np.int64)

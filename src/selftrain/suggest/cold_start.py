@@ -25,7 +25,7 @@ def typical_images(pool: Pool, count: int, answered: Array, seed: int = 0) -> tu
     There are as many clusters as answers and suggestions together. If more images are wanted than there are clusters,
     the clusters take turns.
     """
-    reduced = pool.z.shape[1] < pool.x.shape[1]  # else weak directions may be noise
+    reduced = pool.z.shape[1] < pool.features.shape[1]  # else weak directions may be noise
     z, known = evened(pool.z) if reduced else pool.z, np.zeros(len(pool), bool)
     known[answered] = True
     of, _ = clusters(z, min(len(answered) + count, MOST_CLUSTERS, len(pool)), seed)

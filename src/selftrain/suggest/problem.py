@@ -24,7 +24,8 @@ from selftrain.data.sources.label_file import Row, check_alike, read_answers
 from selftrain.data.sources.photos import photo_names
 from selftrain.engine.evaluate import probabilities
 from selftrain.errors import UserError
-from selftrain.runs.extractor import Extractor
+from selftrain.runs.extractor import Extractor, Features
+from selftrain.runs.known_backbone import clean_features
 from selftrain.runs.layout import RunLayout
 from selftrain.runs.network_inputs import make_extractor
 from selftrain.runs.predict import Predictor, keep_readable
@@ -34,6 +35,7 @@ from selftrain.suggest.choose import LEFT_OUT, UNLABELED
 from selftrain.suggest.quick import Answers
 
 Array = NDArray[Any]
+READ_AT_ONCE = 4096
 WORST_HEAD = 0.5
 """how much a disagreement of the worst-case head counts beside one of the pseudo head: it is trained to disagree"""
 
@@ -64,13 +66,19 @@ def extract(
         raise UserError(f"none of the {len(images)} images can be read.")
     with restored_afterwards(threads=settings.train.threads):
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        extractor = make_extractor(settings, None, device, reporter)
-        return found, _clean(extractor, found)
+        return found, _together(clean_features(settings, found, device, reporter))
 
 
 def _clean(extractor: Extractor, images: Images) -> Array:
-    features = extractor.features(images, ("clean",))
-    return np.concatenate([batch.numpy() for batch in feature_batches(features, 4096)])
+    return _together(extractor.features(images, ("clean",)))
+
+
+def _together(features: Features) -> Array:
+    """Return clean features (n, dim) in memory, as they are stored."""
+    found = np.empty((len(features), features.shape[2]), features.dtype)
+    for start in range(0, len(features), READ_AT_ONCE):
+        found[start : start + READ_AT_ONCE] = features[start : start + READ_AT_ONCE][:, 0]
+    return found
 
 
 def problem_of_photos(
@@ -146,7 +154,7 @@ def _answers(predictor: Predictor, images: Images, features: Array, layout: RunL
     own = isinstance(images, FeatureRows) or predictor.extractor is not None
     novelty = None
     if own:
-        parts = [torch.from_numpy(features[i : i + 1024]) for i in range(0, len(features), 1024)]
+        parts = [torch.from_numpy(features[i : i + 1024]).float() for i in range(0, len(features), 1024)]
         p = np.concatenate([q.cpu().numpy() for q in probabilities(predictor.model, parts, predictor.device)])
         if predictor.novelty is not None:
             with torch.inference_mode():

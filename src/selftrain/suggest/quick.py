@@ -38,7 +38,8 @@ def quick_answers(pool: Pool, labels: Array, classes: int) -> Answers:
     """Return the mean probabilities of logistic regression and diffusion; labels (n,) are -1 where unknown."""
     known = np.flatnonzero(labels >= 0)
     y = labels[known]
-    linear = fit_logistic(pool.x[known], y, classes).probabilities(pool.x)
+    logistic = fit_logistic(pool.unit(known), y, classes)
+    linear = np.concatenate([logistic.probabilities(part) for part in pool.units()])
     k = min(GRAPH.k, pool.near.shape[1])
     graph = Nearest(torch.from_numpy(pool.near[:, :k]), torch.from_numpy(pool.likeness[:, :k]))
     start = np.zeros((len(pool), classes))

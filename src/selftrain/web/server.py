@@ -5,10 +5,10 @@ Knows nothing of what the app does. Uvicorn and Starlette are small, well kept, 
 
 from __future__ import annotations
 
+import importlib.util
 import socket
 import threading
 import webbrowser
-from collections.abc import Callable
 from typing import Any
 
 from selftrain.console import Reporter
@@ -19,11 +19,8 @@ HOST = "127.0.0.1"
 
 def check_installed() -> None:
     """Raise a UserError if the packages for pages are missing."""
-    try:
-        import starlette  # noqa: F401
-        import uvicorn  # noqa: F401
-    except ImportError:
-        raise UserError('this command needs the extra "web": pip install "selftrain[web]".') from None
+    if not all(importlib.util.find_spec(name) for name in ("starlette", "uvicorn")):
+        raise UserError('this command needs the extra "web": pip install "selftrain[web]".')
 
 
 def bound_socket(port: int) -> socket.socket:
@@ -47,7 +44,6 @@ def run_app(
     browser: bool,
     reporter: Reporter,
     what: str,
-    on_start: Callable[[], None] | None = None,
 ) -> None:
     """Serve an app until Ctrl-C, and print its address."""
     import uvicorn
@@ -60,8 +56,6 @@ def run_app(
     server = uvicorn.Server(config)
     print(url, flush=True)  # for programs; people read the line below
     reporter.say(f"{what}: {url} (only on this machine; Ctrl-C stops it)")
-    if on_start is not None:
-        on_start()
     if browser:
         threading.Timer(0.5, webbrowser.open, [url]).start()
     server.run(sockets=[sock])

@@ -82,6 +82,15 @@ def stored_vectors(
     return collection.stored(files, places)
 
 
+def find_all(collection: Collection, contents: Digests, specs: Sequence[dict[str, Any]]) -> StoredFeatures | None:
+    """Return the vectors of the views that ``specs`` describe if all are stored."""
+    files, places = collection.find(contents, [view_id(spec) for spec in specs])
+    if (places < 0).any():
+        return None
+    collection.open()  # notes the time of the last use
+    return collection.stored(files, places)
+
+
 @contextmanager
 def _alone(collection: Collection, contents: Digests, reporter: Reporter) -> Iterator[None]:
     """Let one process at a time work on a list of images; others wait and then find what it has added.

@@ -31,7 +31,7 @@ LEAST = 8
 
 
 def train_round(
-    features: Array,
+    pool: Pool,
     labels: Array,
     classes: Sequence[str],
     quick: Answers,
@@ -44,16 +44,17 @@ def train_round(
     known = np.where(labels[kept] >= 0, labels[kept], UNLABELED)
     if not (known == UNLABELED).any():
         return quick
-    corpus = Corpus(ARRAYS, tuple(classes), FeatureRows(features[kept], checked=True), known, known)
+    features = pool.features if len(kept) == len(pool) else pool.features[kept]
+    corpus = Corpus(ARRAYS, tuple(classes), FeatureRows(features, checked=True), known, known)
     given = {
         "data.path": ARRAYS, "network.backbone": "features", "regime": "frozen", "seed": seed,
         "train.steps": steps or STEPS, "train.guard": "none",
     }  # fmt: skip
     fitted = fit_in_memory(corpus, given, None, reporter)
-    answers = trained_answers(fitted, features, quick)
+    answers = trained_answers(fitted, pool.features, quick)
     novelty = None
     if answers.novelty is not None:
-        novelty = np.zeros(len(features))
+        novelty = np.zeros(len(pool))
         novelty[kept] = answers.novelty
     return Answers((answers.p + quick.p) / 2, answers.disagree, novelty)
 
@@ -66,7 +67,7 @@ def estimate_accuracy(pool: Pool, labels: Array, p: Array) -> tuple[dict[str, An
     """
     known, classes = np.flatnonzero(labels >= 0), p.shape[1]
     y = labels[known]
-    held_out, fold = out_of_fold(pool.x[known], y, classes)
+    held_out, fold = out_of_fold(pool.unit(known), y, classes)
     tested = fold >= 0
     per_class = np.full(classes, np.nan)
     n = int(tested.sum())

@@ -34,11 +34,9 @@ def label(
 ) -> None:
     """Serve the labeling page for a folder of photos until Ctrl-C; answers go to ``labels``, a CSV file."""
     check_installed()
-    from selftrain.web.label.app import LARGEST, label_app
     from selftrain.web.label.background import Background
     from selftrain.web.label.final import FinalTraining
     from selftrain.web.label.session import Session
-    from selftrain.web.security import Guarded, new_token
 
     reporter, given = reporter or Reporter(quiet=True), dict(settings or {})
     file = labels or photos / LABELS
@@ -53,13 +51,14 @@ def label(
     background = Background(session, given, seed)
     options = [word for name, value in given.items() for word in ("--set", f"{name}={value}")]
     final = FinalTraining(photos, file, options)
-    token = new_token()
-    app = Guarded(label_app(session, background, final, runs), token, largest=LARGEST, log=reporter.warn)
     try:
-        run_app(
-            app, token, port=port, browser=browser, reporter=reporter, what="label your photos at",
-            on_start=background.start,
-        )  # fmt: skip
+        background.start()  # its libraries take seconds to load; those of the page are loaded beside them
+        from selftrain.web.label.app import LARGEST, label_app
+        from selftrain.web.security import Guarded, new_token
+
+        token = new_token()
+        app = Guarded(label_app(session, background, final, runs), token, largest=LARGEST, log=reporter.warn)
+        run_app(app, token, port=port, browser=browser, reporter=reporter, what="label your photos at")
     finally:
         background.stop()
         final.stop()

@@ -20,6 +20,7 @@ from numpy.typing import NDArray
 
 from selftrain.console import ProgressBar, ProgressLines, Reporter
 from selftrain.data.images import FileImages
+from selftrain.engine.allocator import return_freed_memory
 from selftrain.errors import UserError
 from selftrain.suggest.choose import LEFT_OUT, UNLABELED, choose
 from selftrain.suggest.pool import Pool
@@ -28,8 +29,8 @@ from selftrain.suggest.quick import Answers, quick_answers
 
 Array = NDArray[Any]
 Send = Callable[[dict[str, Any]], None]
-SUGGESTED = 200
-"""suggestions that are sent at a time"""
+SUGGESTED, FIRST = 200, 24
+"""suggestions that are sent at a time, and those of the first grid of a person who starts from nothing"""
 PAUSE = 0.5
 """seconds without an answer before a round begins"""
 
@@ -68,6 +69,7 @@ class Inbox:
 
     def __init__(self, lines: TextIO):
         self._newest: dict[str, Any] | None = None
+        self._any_taken = False
         self._changed = threading.Condition()
         threading.Thread(target=self._read, args=(lines,), daemon=True).start()
 
@@ -79,14 +81,15 @@ class Inbox:
         os._exit(0)  # the server is gone
 
     def take(self) -> dict[str, Any]:
-        """Wait for labels that were not taken yet, and for a moment without new ones."""
+        """Wait for labels that were not taken yet and, unless they are the first, for a moment without new ones."""
         with self._changed:
             while True:
                 self._changed.wait_for(lambda: self._newest is not None)
                 seen = self._newest
-                self._changed.wait(PAUSE)
+                if self._any_taken:
+                    self._changed.wait(PAUSE)
                 if self._newest is seen and seen is not None:
-                    self._newest = None
+                    self._newest, self._any_taken = None, True
                     return seen
 
 
@@ -105,7 +108,6 @@ class Worker:
         self.place = np.full(len(photos), -1)
         self.place[self.rows] = np.arange(len(self.rows))
         unreadable = np.flatnonzero(self.place < 0).tolist()
-        self.features = features.astype(np.float16)
         self.pool = Pool.of(features)
         send({"event": "ready", "unreadable": unreadable})
 
@@ -130,14 +132,20 @@ class Worker:
             if len(classes) < 2:
                 self._suggest(labels, classes, None)
                 self.send({"event": "status", "status": "label images of two classes to start training"})
+                return_freed_memory()  # of the preparation
                 continue
             try:
                 self._round(labels, classes)
             except UserError as error:
                 self.send({"event": "status", "status": f"training failed: {error}"})
+            return_freed_memory()
 
     def _suggest(self, labels: Array, classes: list[str], answers: Answers | None) -> None:
-        chosen = choose(self.pool, labels, SUGGESTED, classes=classes, answers=answers, seed=self.seed)
+        first = FIRST if len(classes) < 2 else 0  # a pile in 200 parts says little about its largest kinds
+        chosen = choose(self.pool, labels, first, seed=self.seed)
+        others = labels.copy()
+        others[[choice.row for choice in chosen]] = LEFT_OUT
+        chosen += choose(self.pool, others, SUGGESTED - len(chosen), classes=classes, answers=answers, seed=self.seed)
         entries = [
             {
                 "row": int(self.rows[choice.row]),
@@ -157,7 +165,8 @@ class Worker:
         self.send({"event": "status", "status": f"training on {count} labels", "progress": 0.0})
         quick = quick_answers(self.pool, labels, len(classes))
         self._suggest(labels, classes, quick)
-        answers = train_round(self.features, labels, classes, quick, self.seed, self.steps, EventReporter(self.send))
+        return_freed_memory()
+        answers = train_round(self.pool, labels, classes, quick, self.seed, self.steps, EventReporter(self.send))
         estimate, per_class = estimate_accuracy(self.pool, labels, answers.p)
         self._suggest(labels, classes, answers)
         everywhere = np.zeros((2, len(self.place)))
