@@ -202,8 +202,8 @@ def main() -> None:
     options = parser.parse_args()
     if options.cover:
         for name in options.dataset or DATASETS:
-            data = load_files(options.features, name) if options.features else load(options.root, name)
-            print(cover(data, options.draws), flush=True)
+            some = load_files(options.features, name) if options.features else load(options.root, name)
+            print(cover(some, options.draws), flush=True)
         return
     found = [json.loads(line) for line in options.out.read_text().splitlines()] if options.out.exists() else []
     keys = ("dataset", "model", "strategy", "draw")
