@@ -182,3 +182,14 @@ def test_a_file_size_limit_is_not_reported_as_free_space(tmp_path: Path, monkeyp
     assert "see 'ulimit -f'" in str(caught.value)
     assert "MB are free" not in str(caught.value)
     assert list((tmp_path / "checkpoints").iterdir()) == []
+
+
+def test_a_page_of_suggestions_does_not_replace_their_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fill(tmp_path / "data", dict.fromkeys(CLASSES, 2), side=8)
+    monkeypatch.setattr(sys, "argv", ["selftrain", "suggest", str(tmp_path / "data"), "-o", str(tmp_path / "x.html")])
+    with pytest.raises(SystemExit, match="2"):
+        main()
+    assert "call it" in capsys.readouterr().err
+    assert not (tmp_path / "x.html").exists()

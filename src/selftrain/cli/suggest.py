@@ -44,11 +44,14 @@ def suggest(
     has the columns path, label (empty, for you to fill in), kind, why, score, guess, confidence and same (images that
     are nearly the same).
     """
+    from selftrain.errors import UserError
     from selftrain.files import check_writable
     from selftrain.suggest import suggest as find_suggestions
     from selftrain.text import plural
 
     reporter = make_reporter(context, quiet)
+    if page and output.suffix == ".html":
+        raise UserError(f"`output` {output}: the file is a CSV, beside the page; call it {output.with_suffix('.csv')}.")
     check_writable(output)
     found = find_suggestions(
         data,
