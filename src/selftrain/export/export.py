@@ -131,7 +131,7 @@ def _check_installed(format: Format, out: Path) -> None:
 
     for package in ("onnx", "onnxscript", "onnxruntime") if format == "onnx" else ():
         if find_spec(package) is None:
-            raise UserError(f"{out}: writing it needs {package}. Run pip install \"selftrain[export]\".")
+            raise UserError(f'{out}: writing it needs {package}. Run pip install "selftrain[export]".')
 
 
 def describe(predictor: Predictor, card: dict[str, Any]) -> Description:

@@ -1,7 +1,7 @@
 """Quality levels: a backbone, an image size and a number of views that fit together, by one word.
 
-Knows nothing of runs or images. Each level lists what it would like best first; the first whose weights are available is
-taken.
+Knows nothing of runs or images. Each level lists what it would like best first; the first whose weights are available
+is taken.
 """
 
 from __future__ import annotations

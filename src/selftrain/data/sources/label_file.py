@@ -259,7 +259,7 @@ def _parse_rows(lines: Iterable[str], file: Path, problems: Problems) -> Iterato
         answer = cell(cells, answer_column) if answer_column < len(header) else ""
         if any(text.strip() for text in cells[len(header) :]):
             counts = f"{len(cells)} values, but the first line names {len(header)} columns"
-            problems.add(reader.line_num, f"{counts}. Put quotes around a label with a comma: {path},\"a, b\".")
+            problems.add(reader.line_num, f'{counts}. Put quotes around a label with a comma: {path},"a, b".')
             continue
         if not path:
             problems.add(reader.line_num, "no path; each row needs a path and a label.")
