@@ -211,9 +211,9 @@ def _use(card: Mapping[str, Any]) -> str:
             f"{kind} that look like none of the {K} classes get the label `unknown`, but the model misses some of them."
         )
     return (
-        f"{kind} of the same kind as the training data. {none} Check its labels where mistakes are costly, and evaluate "
-        "it on images of your own. It was trained from few labels: whatever is rare or missing among them is likely to be "
-        "classified wrongly."
+        f"{kind} of the same kind as the training data. {none} Check its labels where mistakes are costly, and "
+        "evaluate it on images of your own. It was trained from few labels: whatever is rare or missing among them is "
+        "likely to be classified wrongly."
     )
 
 
