@@ -38,7 +38,10 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             run(notebook, Path(folder))
         stamp = f"`python docs/run_notebooks.py {path.stem}`, revision {revision}, {datetime.date.today()}"
-        notebook.cells[-1].source = f"*The outputs on this page: {stamp}.*"
+        differ = (
+            "Numbers can differ by a point with other versions, with or without onnxruntime, and on other processors."
+        )
+        notebook.cells[-1].source = f"*The outputs on this page: {stamp}. {differ}*"
         for cell in notebook.cells:
             cell.metadata.pop("execution", None)  # times of day
         nbformat.write(notebook, path)

@@ -63,7 +63,7 @@ def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str
 
 
 def on_page_content(content: str, page: Any, **_: Any) -> str:
-    """Return a page whose formulas are MathML, without a script; notebooks get a link to their file."""
+    """Return a page with formulas in MathML, which browsers draw without a script; a notebook gets a download link."""
     if page.file.src_uri.endswith(".ipynb"):
         name = posixpath.basename(page.file.src_uri)
         content = f'<p class="download"><a href="{name}" download>Download this notebook</a></p>\n{content}'

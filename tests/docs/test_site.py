@@ -50,6 +50,8 @@ def test_the_site_is_complete_and_loads_nothing_from_the_network(site: Path) -> 
         assert re.search(rf'id="selftrain\.[\w.]*\b{public}"', reference), public
     for tutorial in ("photos", "embeddings", "own-method"):
         assert "jupyter-wrapper" in pages[f"tutorials/{tutorial}.html"]
+        assert f'href="{tutorial}.ipynb" download' in pages[f"tutorials/{tutorial}.html"]
+        assert (site / "tutorials" / f"{tutorial}.ipynb").exists()
 
 
 @pytest.mark.long
@@ -67,6 +69,11 @@ def test_pages_fit_a_phone_and_search_needs_no_server(site: Path, browser: Any) 
 def test_no_page_is_long() -> None:
     for page in PAGES:
         assert len(page.read_text(encoding="utf-8").splitlines()) <= 300, page
+    for page in (ROOT / "docs" / "tutorials").glob("*.ipynb"):
+        cells = json.loads(page.read_text(encoding="utf-8"))["cells"]
+        shown = [output.get("text", ()) for cell in cells for output in cell.get("outputs", ())]
+        text = "\n".join("".join(part) for part in [*(cell["source"] for cell in cells), *shown])
+        assert len(text.splitlines()) <= 300, page
 
 
 def test_pages_that_the_code_mentions_exist() -> None:
