@@ -168,7 +168,7 @@ class Predictions:
         """
         path = Path(path)
         if path.suffix.lower() == SUFFIX:
-            write_parquet(self, path)
+            write_parquet(path, self._columns())
             return path
         with (
             replacing(path) as temporary,
@@ -176,6 +176,13 @@ class Predictions:
         ):
             self.write(file)
         return path
+
+    def _columns(self) -> dict[str, Any]:
+        """Return the columns of the table, as they are without CSV."""
+        columns: dict[str, Any] = {"path": self.paths, "label": self.answers, "confidence": self.confidence}
+        columns |= {} if self.novelty is None else {"novelty": self.novelty}
+        columns |= {} if self.duplicate_of is None else {"duplicate_of": self.duplicate_of}
+        return columns | {f"prob_{name}": self.probabilities[:, k] for k, name in enumerate(self.classes)}
 
     def write(self, file: TextIO) -> None:
         """Write the same CSV to an open file."""

@@ -1,20 +1,20 @@
-"""Predictions as a Parquet file, for tools that read tables of many millions of rows.
+"""Columns of numbers and text as a Parquet file, for tools that read tables of many millions of rows.
 
-Knows nothing of models. Needs pyarrow, imported on first use. Unlike in CSV, formulas are not marked as text.
+Knows nothing of models or predictions. Needs pyarrow, imported on first use. Unlike in CSV, formulas are not marked as
+text.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from selftrain.errors import UserError
 from selftrain.files import replacing
-
-if TYPE_CHECKING:
-    from selftrain.runs.predict import Predictions
 
 SUFFIX = ".parquet"
 
@@ -29,26 +29,18 @@ def check_parquet(path: Path) -> None:
         ) from None
 
 
-def write_parquet(predictions: Predictions, path: Path) -> None:
-    """Write the columns of the CSV file: path, label, confidence, novelty, duplicate_of and ``prob_<class>``."""
+def write_parquet(path: Path, columns: Mapping[str, Sequence[str] | NDArray[Any]]) -> None:
+    """Write columns by name: arrays of numbers, as float32, or text."""
     check_parquet(path)
     import pyarrow
     import pyarrow.parquet
 
-    probabilities = np.asarray(predictions.probabilities, np.float32)
-    columns: dict[str, Any] = {
-        "path": [_text(name) for name in predictions.paths],
-        "label": [_text(str(label)) for label in predictions.answers],
-        "confidence": probabilities.max(axis=1),
-    }
-    if predictions.novelty is not None:
-        columns["novelty"] = np.asarray(predictions.novelty, np.float32)
-    if predictions.duplicate_of is not None:
-        columns["duplicate_of"] = [_text(name) for name in predictions.duplicate_of]
-    for k, name in enumerate(predictions.classes):
-        columns[f"prob_{_text(name)}"] = np.ascontiguousarray(probabilities[:, k])
+    values: dict[str, Any] = {}
+    for name, column in columns.items():
+        is_numbers = isinstance(column, np.ndarray)
+        values[_text(name)] = np.array(column, np.float32) if is_numbers else [_text(str(one)) for one in column]
     with replacing(path) as temporary:
-        pyarrow.parquet.write_table(pyarrow.table(columns), temporary)
+        pyarrow.parquet.write_table(pyarrow.table(values), temporary)
 
 
 def _text(name: str) -> str:
