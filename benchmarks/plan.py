@@ -66,7 +66,9 @@ def main() -> None:
             one.features(warm, ("clean",))
             took = milliseconds(partial(one.features, images, ("clean",)), EACH - len(warm))
             store = sum(file.stat().st_size for file in (folder / "cache" / "features").rglob("*") if file.is_file())
-            known = sum(file.stat().st_size for file in Memory(folder / "cache").folder.iterdir())  # type: ignore[union-attr]
+            remembered = Memory(folder / "cache").folder
+            assert remembered is not None
+            known = sum(file.stat().st_size for file in remembered.iterdir())
             stored = (store + known) / EACH
             hours = options.images * (look + took) / 1e3 / 3600
             print(

@@ -10,8 +10,9 @@ import tarfile
 import threading
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -145,6 +146,16 @@ def test_a_killed_driver_resumes_with_all_that_was_stored(tmp_path: Path, monkey
     assert _stored(cache) == n
 
 
+def noting(read: list[str], name: str, whole: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a function that notes its name and then does what the whole one does."""
+
+    def noted(*args: Any) -> Any:
+        read.append(name)
+        return whole(*args)
+
+    return noted
+
+
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.usefixtures("cluster")
 @pytest.mark.parametrize("kind", ["folder", "tar", "files", "parquet", "url"])
@@ -176,8 +187,7 @@ def test_the_cluster_reads_what_one_process_reads(tmp_path: Path, monkeypatch: p
     read: list[str] = []
     with monkeypatch.context() as patched:
         for name in ("check", "content"):
-            whole = getattr(EncodedImages, name)
-            patched.setattr(EncodedImages, name, lambda *args, of=whole, name=name: read.append(name) or of(*args))
+            patched.setattr(EncodedImages, name, noting(read, name, getattr(EncodedImages, name)))
         done = embed(images, there, size=32, settings={**settings, "data.extract_on": "ray"})
     assert read == ["check"]  # of the broken one, to say what is wrong with it
     assert len(done.unreadable) == 1
