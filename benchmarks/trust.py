@@ -6,11 +6,13 @@ for the table only.
     selftrain bench pile/natural --root DATA --methods default --out RUNS
     python -m benchmarks.trust RUNS [--root DATA]    # with --root: other datasets' test images as unknown kinds
     python -m benchmarks.trust RUNS --estimates      # only whether the intervals hold the accuracy
+    python -m benchmarks.trust RUNS --again NEW      # first copy the runs to NEW and calibrate them as this revision does
 """
 
 from __future__ import annotations
 
 import argparse
+import shutil
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -54,6 +56,13 @@ def default_runs(folder: Path) -> dict[str, list[Path]]:
         if results.get("guard") is not None and results.get("estimated") is not None:
             found[str(results["dataset"])].append(path.parent)
     return dict(found)
+
+
+def calibrate_again(run: Path, folder: Path) -> Path:
+    """Copy a finished run without its results, and let it end again: it resumes after its last step."""
+    shutil.copytree(run, folder)
+    (folder / "results.json").unlink()
+    return selftrain.train(out=folder, resume=True, quiet=True).folder
 
 
 def at_coverage(results: Results) -> float:
@@ -178,10 +187,18 @@ def main() -> None:
     parser.add_argument("runs", type=Path, help="folder of a bench")
     parser.add_argument("--root", type=Path, help="folder of the datasets, each with a folder test/")
     parser.add_argument("--estimates", action="store_true", help="only the table of estimated accuracies")
+    parser.add_argument(
+        "--again", type=Path, metavar="NEW", help="a new folder, for the runs as they end with this code"
+    )
     options = parser.parse_args()
     folders = default_runs(options.runs)
     if not folders:
         parser.error(f"{options.runs}: there are no finished default runs in it")
+    if options.again:
+        folders = {
+            name: [calibrate_again(run, options.again / name / run.name) for run in several]
+            for name, several in folders.items()
+        }
     results = {name: [results_of(run) for run in several] for name, several in folders.items()}
     tables = [estimate_table(results)] if options.estimates else [calibration_table(results), estimate_table(results)]
     for table in tables:
