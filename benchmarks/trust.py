@@ -6,7 +6,7 @@ for the table only.
     selftrain bench pile/natural --root DATA --methods default --out RUNS
     python -m benchmarks.trust RUNS [--root DATA]    # with --root: other datasets' test images as unknown kinds
     python -m benchmarks.trust RUNS --estimates      # only whether the intervals hold the accuracy
-    python -m benchmarks.trust RUNS --again NEW      # first copy the runs to NEW and calibrate them as this revision does
+    python -m benchmarks.trust RUNS --again NEW      # first copy the runs to NEW and calibrate them with this code
 """
 
 from __future__ import annotations

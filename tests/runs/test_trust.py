@@ -131,13 +131,14 @@ def test_the_estimate_is_near_the_truth_and_its_interval_covers_it() -> None:
 def test_a_model_gains_on_its_stand_in_what_it_says() -> None:
     rng = np.random.default_rng(0)
     left_out, stand_in = rng.dirichlet(np.ones(3), 12), rng.dirichlet(np.ones(3), 100)
-    said = {"weight": np.ones(100), "label_weight": np.ones(12)}
     own = stand_in.copy()
     own[:20] = [0.7, 0.2, 0.1]
     naive = sum(p.max() - p[q.argmax()] for p, q in zip(own, stand_in, strict=True)) / 100
     assert naive > 0.03
     before, after, without = (
-        estimate_accuracy(left_out, np.arange(12) % 3, stand_in, p, gain=gain, **said)
+        estimate_accuracy(
+            left_out, np.arange(12) % 3, stand_in, p, weight=np.ones(100), label_weight=np.ones(12), gain=gain
+        )
         for p, gain in ((stand_in, True), (own, True), (own, False))
     )
     assert before is not None
