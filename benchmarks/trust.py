@@ -6,11 +6,13 @@ for the table only.
     selftrain bench pile/natural --root DATA --methods default --out RUNS
     python -m benchmarks.trust RUNS [--root DATA]    # with --root: other datasets' test images as unknown kinds
     python -m benchmarks.trust RUNS --estimates      # only whether the intervals hold the accuracy
+    python -m benchmarks.trust RUNS --again NEW      # first copy the runs to NEW and calibrate them with this code
 """
 
 from __future__ import annotations
 
 import argparse
+import shutil
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -31,6 +33,7 @@ from selftrain.runs.model import load_novelty
 from selftrain.runs.network_inputs import make_extractor
 
 COVERAGE = 0.8
+BINS, DRAWS = 15, 50
 Results = dict[str, Any]
 Array = NDArray[Any]
 
@@ -55,19 +58,48 @@ def default_runs(folder: Path) -> dict[str, list[Path]]:
     return dict(found)
 
 
+def calibrate_again(run: Path, folder: Path) -> Path:
+    """Copy a finished run without its results, and let it end again: it resumes after its last step."""
+    shutil.copytree(run, folder)
+    (folder / "results.json").unlink()
+    return selftrain.train(out=folder, resume=True, quiet=True).folder
+
+
 def at_coverage(results: Results) -> float:
     """Return the accuracy of the surest images."""
     return float(next(right for share, right, _ in results["risk_coverage"] if share >= COVERAGE - 0.004))
 
 
+def ece_of_chance(confidence: Array) -> float:
+    """Return the mean calibration error of images that are classified correctly just as often as is said of each."""
+    rng, places = np.random.default_rng(0), np.clip(np.ceil(confidence * BINS).astype(int) - 1, 0, BINS - 1)
+    right = rng.random((DRAWS, len(confidence))) < confidence
+    gaps = [np.bincount(places, weights=hits - confidence, minlength=BINS) for hits in right]
+    return float(np.abs(gaps).sum(axis=1).mean() / len(confidence))
+
+
+def level_error(results: Results) -> float:
+    """Return how much the mean confidence on the test images is above their accuracy."""
+    bins = np.array([one for one in results["calibration"] if one[0]], np.float64)
+    return float(np.average(bins[:, 1] - bins[:, 2], weights=bins[:, 0]))
+
+
 def calibration_table(runs: dict[str, list[Results]]) -> list[str]:
     """Return what calibration and coverage do on each dataset, means over the runs."""
-    columns = ["accuracy", "ECE before", "ECE after", f"accuracy at coverage {COVERAGE}", "gain"]
+    columns = ["accuracy", "ECE before", "ECE after", "by chance", f"accuracy at coverage {COVERAGE}", "gain", "level"]
     lines = [f"| dataset | runs | {' | '.join(columns)} |", "|" + "---|" * (len(columns) + 2)]
     means = []
     for name, several in runs.items():
         rows = [
-            (r["accuracy"], r["calibrated"]["ece_before"], r["ece"], at_coverage(r), at_coverage(r) - r["accuracy"])
+            (
+                r["accuracy"],
+                r["calibrated"]["ece_before"],
+                r["ece"],
+                r["ece_of_chance"],
+                at_coverage(r),
+                at_coverage(r) - r["accuracy"],
+                level_error(r),
+            )
             for r in several
         ]
         means.append(np.mean(rows, axis=0))
@@ -79,8 +111,9 @@ def calibration_table(runs: dict[str, list[Results]]) -> list[str]:
 
 
 def _line(name: str, n: int, values: Any) -> str:
-    before, after = (f"{values[i]:.3f}" for i in (1, 2))
-    return f"| {name} | {n} | {values[0]:.1%} | {before} | {after} | {values[3]:.1%} | {100 * values[4]:+.1f} points |"
+    errors = " | ".join(f"{values[i]:.3f}" for i in (1, 2, 3))
+    gain, level = (f"{100 * values[i]:+.1f} points" for i in (5, 6))
+    return f"| {name} | {n} | {values[0]:.1%} | {errors} | {values[4]:.1%} | {gain} | {level} |"
 
 
 def estimate_table(runs: dict[str, list[Results]]) -> list[str]:
@@ -141,16 +174,32 @@ def unknown_table(folders: dict[str, list[Path]], root: Path) -> list[str]:
     return lines
 
 
+def results_of(folder: Path) -> Results:
+    """Return the results of a run, and the calibration error that chance alone would give it."""
+    run = selftrain.Run(folder)
+    with np.load(folder / "outputs.npz", allow_pickle=False) as outputs:
+        confidence = outputs["eval_confidence"].astype(np.float64)
+    return {**run.results, "ece_of_chance": ece_of_chance(confidence)}
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("runs", type=Path, help="folder of a bench")
     parser.add_argument("--root", type=Path, help="folder of the datasets, each with a folder test/")
     parser.add_argument("--estimates", action="store_true", help="only the table of estimated accuracies")
+    parser.add_argument(
+        "--again", type=Path, metavar="NEW", help="a new folder, for the runs as they end with this code"
+    )
     options = parser.parse_args()
     folders = default_runs(options.runs)
     if not folders:
         parser.error(f"{options.runs}: there are no finished default runs in it")
-    results = {name: [dict(selftrain.Run(run).results) for run in several] for name, several in folders.items()}
+    if options.again:
+        folders = {
+            name: [calibrate_again(run, options.again / name / run.name) for run in several]
+            for name, several in folders.items()
+        }
+    results = {name: [results_of(run) for run in several] for name, several in folders.items()}
     tables = [estimate_table(results)] if options.estimates else [calibration_table(results), estimate_table(results)]
     for table in tables:
         print("\n".join(table), end="\n\n", flush=True)

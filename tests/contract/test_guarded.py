@@ -93,7 +93,7 @@ def test_it_trains_resumes_and_predicts_with_its_guard(
     shutil.copytree(run.model, tmp_path / "shipped")
     p = selftrain.Run(tmp_path / "shipped").predict(unseen()[0]).probabilities
     card = read_json(run.model / "model.json")
-    expected = tempered(np.asarray(kept.p), np.array(card["temperature"]), card["contrast"])
+    expected = tempered(np.asarray(kept.p), np.array(card["temperature"]), card["doubt"])
     np.testing.assert_allclose(p, expected, atol=1e-4)
 
     def stop(row: dict[str, Any]) -> None:

@@ -202,7 +202,7 @@ def test_the_blend_is_the_mean_of_its_models_and_is_saved(
     assert card["neighbours"].startswith("diffusion(")
     assert card["inner_neighbours"]
     assert card["reference"] is small
-    expected = tempered(kept["p"], card["temperature"][0], card["contrast"])
+    expected = tempered(kept["p"], card["temperature"][0], card["doubt"])
     np.testing.assert_allclose(selftrain.Run(run.model).predict(unseen()[0]).probabilities, expected, atol=1e-5)
     assert run.evaluate(*unseen())["accuracy"] == run.results["accuracy"]
     assert run.results["guard"]["self_trained"]["accuracy"] is not None

@@ -45,21 +45,21 @@ def test_a_temperature_changes_how_sure_and_not_which_class() -> None:
     assert tempered(P, np.array([2.0, 1.0, 0.5, 4.0])) == pytest.approx(out, abs=1e-5)
 
 
-@pytest.mark.parametrize("contrast", [0.0, 0.4])
+@pytest.mark.parametrize("doubt", [0.0, 1.0])
 @pytest.mark.parametrize("accuracy", [0.4, 0.7, 0.9])
-def test_the_matching_temperature_gives_the_mean_confidence(accuracy: float, contrast: float) -> None:
-    T = matching_temperature(P, accuracy, contrast=contrast)
-    assert tempered(P, T, contrast).max(axis=1).mean() == pytest.approx(accuracy, abs=1e-6)
+def test_the_matching_temperature_gives_the_mean_confidence(accuracy: float, doubt: float) -> None:
+    T = matching_temperature(P, accuracy, doubt=doubt)
+    assert tempered(P, T, doubt).max(axis=1).mean() == pytest.approx(accuracy, abs=1e-6)
 
 
-def test_contrast_makes_sure_images_surer_and_unsure_ones_less_sure() -> None:
+def test_doubt_makes_sure_images_surer_and_unsure_ones_less_sure() -> None:
     p = np.array([[0.9, 0.1], [0.55, 0.45]])
-    same = np.log(p) / (1.2 / p.max(axis=1, keepdims=True) ** 0.4)
-    naive = np.exp(same) / np.exp(same).sum(axis=1, keepdims=True)
-    assert tempered(p, 1.2, 0.4) == pytest.approx(naive, abs=1e-9)
-    out = Tempered(torch.nn.Identity(), [1.2, 1.2], 0.4)(torch.from_numpy(np.log(p) + 3).float())
+    powers = p ** (1 / np.array([[1.2 * 1.08], [1.2 * 1.36]]))  # 1 + 0.8 (1 - 0.9), 1 + 0.8 (1 - 0.55)
+    naive = powers / powers.sum(axis=1, keepdims=True)
+    assert tempered(p, 1.2, 0.8) == pytest.approx(naive, abs=1e-9)
+    out = Tempered(torch.nn.Identity(), [1.2, 1.2], 0.8)(torch.from_numpy(np.log(p) + 3).float())
     assert torch.softmax(out, dim=1).numpy() == pytest.approx(naive, abs=1e-6)
-    flat, steep = (tempered(P, matching_temperature(P, 0.7, contrast=c), c).max(axis=1).std() for c in (0.0, 0.4))
+    flat, steep = (tempered(P, matching_temperature(P, 0.7, doubt=c), c).max(axis=1).std() for c in (0.0, 1.0))
     assert steep > flat
 
 
@@ -116,7 +116,7 @@ def test_the_estimate_is_near_the_truth_and_its_interval_covers_it() -> None:
         p /= p.sum(axis=1, keepdims=True)
         labels = np.arange(2000) < 40
         found = estimate_accuracy(
-            p[labels], truth[labels], p[~labels], p[~labels].argmax(axis=1), weight=np.ones(1960),
+            p[labels], truth[labels], p[~labels], p[~labels], weight=np.ones(1960),
             label_weight=np.ones(40), gain=True,
         )  # fmt: skip
         assert found is not None
@@ -128,13 +128,31 @@ def test_the_estimate_is_near_the_truth_and_its_interval_covers_it() -> None:
     assert abs(np.mean(errors)) < 0.03
 
 
+def test_a_model_gains_on_its_stand_in_what_it_says() -> None:
+    rng = np.random.default_rng(0)
+    left_out, stand_in = rng.dirichlet(np.ones(3), 12), rng.dirichlet(np.ones(3), 100)
+    own = stand_in.copy()
+    own[:20] = [0.7, 0.2, 0.1]
+    naive = sum(p.max() - p[q.argmax()] for p, q in zip(own, stand_in, strict=True)) / 100
+    assert naive > 0.03
+    before, after, without = (
+        estimate_accuracy(
+            left_out, np.arange(12) % 3, stand_in, p, weight=np.ones(100), label_weight=np.ones(12), gain=gain
+        )
+        for p, gain in ((stand_in, True), (own, True), (own, False))
+    )
+    assert before is not None
+    assert after is not None
+    assert after.accuracy == pytest.approx(before.accuracy + naive, abs=1e-9)
+    assert after.high - after.low > before.high - before.low
+    assert without is not None
+    assert without.accuracy == pytest.approx(before.accuracy, abs=1e-9)
+
+
 def test_an_estimate_needs_a_label_to_leave_out() -> None:
     nothing = np.full((3, 3), np.nan)
     p = np.eye(3)
-    assert (
-        estimate_accuracy(nothing, np.arange(3), p, np.arange(3), weight=np.ones(3), label_weight=np.ones(3), gain=True)
-        is None
-    )
+    assert estimate_accuracy(nothing, np.arange(3), p, p, weight=np.ones(3), label_weight=np.ones(3), gain=True) is None
 
 
 def test_the_accuracy_of_a_class() -> None:
@@ -178,17 +196,33 @@ def test_a_model_without_a_temperature_is_read_as_before(run: selftrain.Run, tmp
 
     shutil.copytree(run.model, tmp_path / "old")
     card = read_json(tmp_path / "old" / "model.json")
-    temperature, contrast = card.pop("temperature")[0], card.pop("contrast")
-    assert contrast > 0  # of a blend
+    temperature, doubt = card.pop("temperature")[0], card.pop("doubt")
+    assert doubt > 0  # of a blend
+    del card["contrast"]
     del card[FIELD]
     del card["prior"]
     write_json(tmp_path / "old" / "model.json", card)
     x, _ = unseen()
     old, new = selftrain.Run(tmp_path / "old").predict(x), run.predict(x)
     assert old.labels == new.labels
-    assert tempered(old.probabilities, temperature, contrast) == pytest.approx(new.probabilities, abs=1e-4)
+    assert tempered(old.probabilities, temperature, doubt) == pytest.approx(new.probabilities, abs=1e-4)
     with pytest.raises(UserError, match="does not know the class frequencies"):
         old.with_prior("estimate")
+
+
+def test_a_model_with_a_contrast_is_read_as_before(run: selftrain.Run, tmp_path: Path) -> None:
+    import shutil
+
+    x, _ = unseen()
+    found = []
+    for name, values in {"plain": {"temperature": []}, "old": {"temperature": [1.5] * K, "contrast": 0.25}}.items():
+        shutil.copytree(run.model, tmp_path / name)
+        card = read_json(run.model / "model.json") | values
+        del card[FIELD], card["doubt"]
+        write_json(tmp_path / name / "model.json", card)
+        found.append(selftrain.Run(tmp_path / name).predict(x).probabilities)
+    powers = found[0] ** (found[0].max(axis=1, keepdims=True) ** 0.25 / 1.5)
+    assert found[1] == pytest.approx(powers / powers.sum(axis=1, keepdims=True), abs=1e-4)
 
 
 @pytest.mark.parametrize("value", [[1.0], [1.0, 0.0, 1.0], [1.0, "x", 1.0]])

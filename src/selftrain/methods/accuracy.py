@@ -6,7 +6,7 @@ A trained model has seen all labels, so it says nothing about its own mistakes. 
 be fitted without each label in turn. The labels that were left out tell how far its probabilities can be believed
 (a temperature), and its believable confidence on the unlabeled images is its accuracy there: every unlabeled image says
 how hard it is, so few labels are enough. Where the model and the stand-in predict the same class, they are right or
-wrong together; of the images on which they differ, the model wins more than it loses.
+wrong together; of the images on which they differ, the model wins as many more than it loses as it says itself.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ from numpy.typing import NDArray
 from selftrain.methods.confidence import tempered
 
 Array = NDArray[Any]
-GAIN, GAIN_SD = 0.3, 0.2
-"""net share of the differing images that a self-trained model wins over its stand-in, and how unsure that is"""
+GAIN_SD = 0.2
+"""how unsure the net share of the differing images is that a self-trained model wins over its stand-in"""
 STRUCTURE_SD = 0.045
 """standard deviation of what the temperature of few labels cannot tell: other images, other kinds of mistakes"""
 LEVEL, Z = 0.9, 1.645
@@ -30,8 +30,8 @@ DRAWS = 100
 """resamples of the labels that tell how unsure the temperature is"""
 BELIEF = 8.0
 """labels per class that the estimate over all classes is worth in the estimate of a single class"""
-GRID = np.geomspace(0.1, 10, 61)
-SURE_T, FALL, USUAL_SD = 0.47, 2.3, 0.08
+GRID = np.geomspace(0.2, 5, 81)
+SURE_T, FALL, USUAL_SD = 0.47, 2.3, 0.12
 """a graph of neighbours needs the temperature SURE_T exp(FALL (1 - A)) if it agrees with the labels-only model on a
 share A of the pool, whatever the images; USUAL_SD is how much its logarithm varies"""
 LEAST = 0.01
@@ -55,7 +55,7 @@ def estimate_accuracy(
     left_out: Array,
     y: Array,
     stand_in: Array,
-    predicted: Array,
+    p: Array,
     *,
     weight: Array,
     label_weight: Array,
@@ -69,8 +69,8 @@ def estimate_accuracy(
     left_out, y
         Probabilities (n, K) of the stand-in for each label, fitted without it; the labels. Rows that could not be left
         out are NaN.
-    stand_in, predicted
-        Probabilities (m, K) of the stand-in on the unlabeled images, and the classes that the model predicts there.
+    stand_in, p
+        Probabilities (m, K) of the stand-in and of the model on the unlabeled images.
     weight, label_weight
         How much each unlabeled image and each label counts.
     gain
@@ -82,8 +82,8 @@ def estimate_accuracy(
     known = ~np.isnan(left_out).any(axis=1)
     if not known.any() or not weight.sum() > 0:
         return None
-    p, truth, counts = left_out[known], y[known], label_weight[known]
-    losses = _losses(p, truth)
+    seen, truth, counts = left_out[known], y[known], label_weight[known]
+    losses = _losses(seen, truth)
     confidences = np.array([np.average(tempered(stand_in, T).max(axis=1), weights=weight) for T in GRID])
     usual = np.zeros(len(GRID))
     if agreement is not None:
@@ -92,11 +92,13 @@ def estimate_accuracy(
     rng = np.random.default_rng(0)
     draws = rng.poisson(1.0, (DRAWS, len(truth))) * counts
     again = confidences[np.argmin(losses @ draws[draws.sum(axis=1) > 0].T + usual[:, None], axis=0)]
-    differ = float(np.average(stand_in.argmax(axis=1) != predicted, weights=weight))
-    accuracy = found + (GAIN * differ if gain else 0.0)
+    rows, ours, theirs = np.arange(len(p)), p.argmax(axis=1), stand_in.argmax(axis=1)
+    differ = float(np.average(ours != theirs, weights=weight))
+    won = float(np.average(p[rows, ours] - p[rows, theirs], weights=weight))
+    accuracy = found + (won if gain else 0.0)
     sd = math.sqrt(float(again.var()) + (GAIN_SD * differ) ** 2 + STRUCTURE_SD**2)
     accuracy, low, high = _interval(float(accuracy), sd)
-    right = float(np.average(p.argmax(axis=1) == truth, weights=counts))
+    right = float(np.average(seen.argmax(axis=1) == truth, weights=counts))
     return Estimate(accuracy, low, high, len(truth), right)
 
 

@@ -21,21 +21,21 @@ COVERAGES = tuple(round(0.05 * i, 2) for i in range(1, 21))
 EM_ROUNDS, EM_ENOUGH = 200, 1e-6
 
 
-def tempered(p: Array, temperature: float | Array, contrast: float = 0.0) -> Array:
-    """Return softmax(log p / T), where T is the temperature / (max p)^contrast.
+def tempered(p: Array, temperature: float | Array, doubt: float = 0.0) -> Array:
+    """Return softmax(log p / T), where T is the temperature * (1 + doubt (1 - max p)).
 
-    There is one temperature for all classes, or one per predicted class. With a contrast, an image of which p is less
-    sure has a higher T.
+    There is one temperature for all classes, or one per predicted class. With doubt, an image of which p is less sure
+    has a higher T.
     """
     T = np.asarray(temperature, np.float64)
     if T.ndim:
         T = T[p.argmax(axis=1)][:, None]
-    if contrast:
-        T = T / np.asarray(p, np.float64).max(axis=1, keepdims=True) ** contrast
+    if doubt:
+        T = T * (1 + doubt * (1 - np.asarray(p, np.float64).max(axis=1, keepdims=True)))
     return softmax(np.log(np.maximum(np.asarray(p, np.float64), 1e-12)) / T)
 
 
-def matching_temperature(p: Array, accuracy: float, weight: Array | None = None, contrast: float = 0.0) -> float:
+def matching_temperature(p: Array, accuracy: float, weight: Array | None = None, doubt: float = 0.0) -> float:
     """Return the temperature at which the mean confidence is the accuracy; confidence falls as it rises."""
     weight = np.ones(len(p)) if weight is None else weight
     if not weight.sum() > 0:
@@ -43,7 +43,7 @@ def matching_temperature(p: Array, accuracy: float, weight: Array | None = None,
     low, high = np.log(LOWEST), np.log(HIGHEST)
     for _ in range(HALVINGS):
         middle = (low + high) / 2
-        if np.average(tempered(p, float(np.exp(middle)), contrast).max(axis=1), weights=weight) > accuracy:
+        if np.average(tempered(p, float(np.exp(middle)), doubt).max(axis=1), weights=weight) > accuracy:
             low = middle
         else:
             high = middle

@@ -107,7 +107,7 @@ def _trusted(trust: Trust | None, before: Mapping[str, Any], arrays: Arrays) -> 
     if trust is not None:
         calibrated = {
             "temperature": list(trust.temperature),
-            "contrast": trust.contrast,
+            "doubt": trust.doubt,
             "labels": trust.labels,
             "ece_before": before.get("ece"),
             "calibration_before": before.get("calibration"),

@@ -24,14 +24,16 @@ class CrossValidated(TypedDict):
     per_class: PerClass
 
 
-class _Contrast(TypedDict, total=False):
+class _Doubt(TypedDict, total=False):
     """What older runs lack."""
 
+    doubt: float
+    """how much higher the temperature of an image is if the model is unsure of it"""
     contrast: float
-    """power of the highest probability by which the temperature of an image is divided"""
+    """the same in runs of an older version, as a power of the highest probability"""
 
 
-class Calibrated(_Contrast):
+class Calibrated(_Doubt):
     """How the probabilities of the final model were calibrated, and what they were like before."""
 
     temperature: list[float]

@@ -31,7 +31,7 @@ from selftrain.runs.training import Training
 Array = NDArray[Any]
 OPTIMISM = 0.01
 """how much surer a model is of unlabeled images that it was trained on than of new ones"""
-CONTRAST = 0.25
+DOUBT = 1.0
 """of a blend: the mean of several models is not sure enough of easy images, and too sure of hard ones"""
 MOST = 4000
 """unlabeled images on which confidences are compared"""
@@ -51,19 +51,19 @@ class Trust:
     """labels that were left out in turn, or held out of training"""
     estimated: dict[str, Any] | None
     """``estimated`` of ``results.json``"""
-    contrast: float = 0.0
+    doubt: float = 0.0
     """how much the temperature of an image depends on how sure the model is, see ``tempered``"""
 
     def calibrated(self, p: Array) -> Array:
         """Return calibrated probabilities."""
-        return tempered(p, np.array(self.temperature), self.contrast)
+        return tempered(p, np.array(self.temperature), self.doubt)
 
     def applied(self, model: nn.Module) -> nn.Module:
         """Return the model with calibrated probabilities."""
-        return Tempered(model, self.temperature, self.contrast)
+        return Tempered(model, self.temperature, self.doubt)
 
     def noted(self, card: ModelCard) -> ModelCard:
-        return replace(card, temperature=self.temperature, contrast=self.contrast, prior=self.prior)
+        return replace(card, temperature=self.temperature, doubt=self.doubt, prior=self.prior)
 
 
 class StandIn(NamedTuple):
@@ -97,20 +97,22 @@ def judge_trust(training: Training, model: nn.Module, verdict: Verdict | None) -
     label_weight = (shares / np.maximum(labels, 1e-9))[split.labels]
     stand_in = found.pool if len(found.rows) else found.left_out
     used = ~np.isnan(stand_in).any(axis=1)
+    blend = verdict is not None and verdict.choice == "blend"
+    sober = p if blend else (2 * p + stand_in) / 3  # a single model says too much of itself; such a blend does not
     estimate = estimate_accuracy(
-        found.left_out, split.labels, stand_in[used], p[used].argmax(axis=1), weight=weight[used],
+        found.left_out, split.labels, stand_in[used], sober[used], weight=weight[used],
         label_weight=label_weight, gain=found.learned, agreement=found.agreement,
     )  # fmt: skip
     if estimate is None:
         return None
     optimism = OPTIMISM if len(found.rows) and training.method.views.unlabeled else 0.0
     most = min(0.995, 1 - 1 / (estimate.labels + 2))  # n labels that are all right do not prove more (Laplace)
-    contrast = CONTRAST if verdict is not None and verdict.choice == "blend" else 0.0
-    T = matching_temperature(p, min(most, estimate.accuracy + optimism), weight, contrast)
-    calibrated = tempered(p, T, contrast)
+    doubt = DOUBT if blend else 0.0
+    T = matching_temperature(p, min(most, estimate.accuracy + optimism), weight, doubt)
+    calibrated = tempered(p, T, doubt)
     record = _record(estimate, calibrated, weight, found.left_out, split.labels) if len(found.rows) else None
     prior = np.average(calibrated, axis=0, weights=weight)
-    return Trust((T,) * K, tuple(np.round(prior, 6).tolist()), estimate.labels, record, contrast)
+    return Trust((T,) * K, tuple(np.round(prior, 6).tolist()), estimate.labels, record, doubt)
 
 
 def _pool_rows(training: Training) -> Array:
