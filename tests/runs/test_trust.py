@@ -198,7 +198,6 @@ def test_a_model_without_a_temperature_is_read_as_before(run: selftrain.Run, tmp
     card = read_json(tmp_path / "old" / "model.json")
     temperature, doubt = card.pop("temperature")[0], card.pop("doubt")
     assert doubt > 0  # of a blend
-    del card["contrast"]
     del card[FIELD]
     del card["prior"]
     write_json(tmp_path / "old" / "model.json", card)
@@ -208,21 +207,6 @@ def test_a_model_without_a_temperature_is_read_as_before(run: selftrain.Run, tmp
     assert tempered(old.probabilities, temperature, doubt) == pytest.approx(new.probabilities, abs=1e-4)
     with pytest.raises(UserError, match="does not know the class frequencies"):
         old.with_prior("estimate")
-
-
-def test_a_model_with_a_contrast_is_read_as_before(run: selftrain.Run, tmp_path: Path) -> None:
-    import shutil
-
-    x, _ = unseen()
-    found = []
-    for name, values in {"plain": {"temperature": []}, "old": {"temperature": [1.5] * K, "contrast": 0.25}}.items():
-        shutil.copytree(run.model, tmp_path / name)
-        card = read_json(run.model / "model.json") | values
-        del card[FIELD], card["doubt"]
-        write_json(tmp_path / name / "model.json", card)
-        found.append(selftrain.Run(tmp_path / name).predict(x).probabilities)
-    powers = found[0] ** (found[0].max(axis=1, keepdims=True) ** 0.25 / 1.5)
-    assert found[1] == pytest.approx(powers / powers.sum(axis=1, keepdims=True), abs=1e-4)
 
 
 @pytest.mark.parametrize("value", [[1.0], [1.0, 0.0, 1.0], [1.0, "x", 1.0]])

@@ -210,21 +210,21 @@ class Tempered(nn.Module):
     """The logits of another model, divided by a temperature: other probabilities, but the same classes.
 
     There is one temperature per class. An image takes that of its most probable class, times 1 + ``doubt`` (1 - p),
-    where p is its highest probability. Older models have a ``contrast`` instead: the temperature / p^contrast.
+    where p is its highest probability.
     """
 
     temperature: Tensor
     """(K,)"""
 
-    def __init__(self, inner: nn.Module, temperature: Sequence[float], doubt: float = 0.0, contrast: float = 0.0):
+    def __init__(self, inner: nn.Module, temperature: Sequence[float], doubt: float = 0.0):
         super().__init__()
-        self.inner, self.doubt, self.contrast = inner, doubt, contrast
+        self.inner, self.doubt = inner, doubt
         self.register_buffer("temperature", torch.tensor(temperature, dtype=torch.float32), persistent=False)
 
     def forward(self, x: Tensor) -> Tensor:
         z: Tensor = self.inner(x).float()
         T = self.temperature[z.argmax(dim=1)]
-        if self.doubt or self.contrast:
+        if self.doubt:
             p = torch.softmax(z, dim=1).amax(dim=1)
-            T = T * (1 + self.doubt * (1 - p)) / p**self.contrast
+            T = T * (1 + self.doubt * (1 - p))
         return z / T.unsqueeze(1)

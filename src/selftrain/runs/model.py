@@ -47,7 +47,6 @@ OPTIONAL = (
     "origin",
     "temperature",
     "doubt",
-    "contrast",
     "prior",
     "backbone_dim",
 )  # fields that older models lack
@@ -89,8 +88,6 @@ class ModelCard:
     """by which logits are divided, for each predicted class; empty if probabilities are not calibrated"""
     doubt: Annotated[float, Between(0, 100)] = 0.0
     """the temperature of an image is multiplied by 1 + doubt (1 - its highest probability)"""
-    contrast: Annotated[float, Between(0, 4)] = 0.0
-    """of older models: power of the highest probability by which the temperature of an image is divided"""
     prior: tuple[float, ...] = ()
     """class frequencies of the images that the model was trained on; empty if they are not known"""
     backbone_dim: Annotated[int, Between(0, 1048576)] = 0
@@ -246,10 +243,9 @@ def calibrated(model: nn.Module, card: ModelCard) -> nn.Module:
     """Return a model whose probabilities are calibrated as the card says: the same classes, other confidences."""
     if not card.temperature:
         return model
-    how = (card.temperature, card.doubt, card.contrast)
     if isinstance(model, OnFeatures):
-        return OnFeatures(model.encoder, Tempered(model.predictor, *how), model.zoom)
-    return Tempered(model, *how)
+        return OnFeatures(model.encoder, Tempered(model.predictor, card.temperature, card.doubt), model.zoom)
+    return Tempered(model, card.temperature, card.doubt)
 
 
 def _per_class(values: dict[str, Any], name: str) -> tuple[float, ...]:

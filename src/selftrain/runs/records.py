@@ -29,8 +29,6 @@ class _Doubt(TypedDict, total=False):
 
     doubt: float
     """how much higher the temperature of an image is if the model is unsure of it"""
-    contrast: float
-    """the same in runs of an older version, as a power of the highest probability"""
 
 
 class Calibrated(_Doubt):
