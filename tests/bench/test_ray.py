@@ -12,6 +12,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -177,7 +178,12 @@ def test_the_cluster_reads_what_one_process_reads(tmp_path: Path, monkeypatch: p
     with monkeypatch.context() as patched:
         for name in ("check", "content"):
             whole = getattr(EncodedImages, name)
-            patched.setattr(EncodedImages, name, lambda *args, of=whole, name=name: read.append(name) or of(*args))
+
+            def recorded(*args: Any, of: Any = whole, name: str = name) -> Any:
+                read.append(name)
+                return of(*args)
+
+            patched.setattr(EncodedImages, name, recorded)
         done = embed(images, there, size=32, settings={**settings, "data.extract_on": "ray"})
     assert read == ["check"]  # of the broken one, to say what is wrong with it
     assert len(done.unreadable) == 1
