@@ -9,12 +9,12 @@ one that was started, the workers, and those of Ray.
 
 from __future__ import annotations
 
-import logging
 import os
 import tempfile
 import time
 import warnings
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -72,7 +72,8 @@ def rows() -> list[Row]:
             if warm_up:
                 before = cpu_seconds()
                 os.environ["RAY_worker_niceness"] = "0"  # noqa: SIM112
-                ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False, logging_level=logging.ERROR)
+                quiet: Any = {"log_to_driver": False, "logging_level": "ERROR"}
+                ray.init(num_cpus=2, include_dashboard=False, **quiet)
             there = spent(photos, top / "ray.npz", top / "cache-ray", "ray")
             if warm_up:
                 start = cpu_seconds() - before - one[0]

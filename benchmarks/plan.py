@@ -23,7 +23,6 @@ from PIL import Image
 
 from benchmarks.extraction import extractor
 from selftrain.data.images import FileImages
-from selftrain.data.images.memory import Memory
 from selftrain.runs.ray_extraction import _look
 
 LEVELS = (("lite0", 128), ("lite0", 192), ("lite2", 224))
@@ -66,9 +65,7 @@ def main() -> None:
             one.features(warm, ("clean",))
             took = milliseconds(partial(one.features, images, ("clean",)), EACH - len(warm))
             store = sum(file.stat().st_size for file in (folder / "cache" / "features").rglob("*") if file.is_file())
-            remembered = Memory(folder / "cache").folder
-            assert remembered is not None
-            known = sum(file.stat().st_size for file in remembered.iterdir())
+            known = sum(file.stat().st_size for file in (folder / "cache" / "known").iterdir())
             stored = (store + known) / EACH
             hours = options.images * (look + took) / 1e3 / 3600
             print(

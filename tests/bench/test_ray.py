@@ -10,7 +10,7 @@ import tarfile
 import threading
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -146,16 +146,6 @@ def test_a_killed_driver_resumes_with_all_that_was_stored(tmp_path: Path, monkey
     assert _stored(cache) == n
 
 
-def noting(read: list[str], name: str, whole: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function that notes its name and then does what the whole one does."""
-
-    def noted(*args: Any) -> Any:
-        read.append(name)
-        return whole(*args)
-
-    return noted
-
-
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.usefixtures("cluster")
 @pytest.mark.parametrize("kind", ["folder", "tar", "files", "parquet", "url"])
@@ -187,7 +177,13 @@ def test_the_cluster_reads_what_one_process_reads(tmp_path: Path, monkeypatch: p
     read: list[str] = []
     with monkeypatch.context() as patched:
         for name in ("check", "content"):
-            patched.setattr(EncodedImages, name, noting(read, name, getattr(EncodedImages, name)))
+            whole = getattr(EncodedImages, name)
+
+            def recorded(*args: Any, of: Any = whole, name: str = name) -> Any:
+                read.append(name)
+                return of(*args)
+
+            patched.setattr(EncodedImages, name, recorded)
         done = embed(images, there, size=32, settings={**settings, "data.extract_on": "ray"})
     assert read == ["check"]  # of the broken one, to say what is wrong with it
     assert len(done.unreadable) == 1

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from selftrain.data.images import EncodedImages, Images, UnreadableImage, check_images
+from selftrain.data.images import Images, UnreadableImage, check_images
 from selftrain.data.images.content import SETTLED, is_known
 from selftrain.data.images.memory import Memory
 from selftrain.data.source import Source
@@ -86,7 +86,7 @@ def test_a_folder_of_a_store(photos: Images) -> None:
     assert (list(found.names), contents(found)) == (list(photos.names), contents(photos))
     assert images("memory://bucket/new/ant/ant000.png").names == ["ant000.png"]
     assert len(images("memory://bucket/new/ant/*1.png")) == 1
-    assert isinstance(found, EncodedImages)
+    assert isinstance(found, urls.UrlImages)
     assert found.where(0) == "memory:///bucket/new/ant/ant000.png"
     assert Source.parse("memory://bucket/new", argument="images").kind == "url"
     files.rm("/bucket/new/ant/ant000.png")
@@ -127,7 +127,8 @@ def test_versions_of_objects() -> None:
 
 def test_a_store_that_fails_is_an_error_and_its_images_are_not_unreadable(monkeypatch: pytest.MonkeyPatch) -> None:
     fsspec.filesystem("memory").pipe_file("/b/x.png", b"1")
-    found, tried = images("memory://b"), list[float]()
+    found = images("memory://b")
+    tried: list[float] = []
     monkeypatch.setattr(time, "sleep", tried.append)
 
     def fail(url: str) -> Any:
