@@ -22,7 +22,7 @@ def _no_cache_of_the_user(tmp_path_factory: pytest.TempPathFactory) -> None:
 @pytest.fixture(autouse=True)
 def _no_exports(monkeypatch: pytest.MonkeyPatch) -> None:
     """Run backbones in torch: each test with a cache of its own would export its network, which takes seconds."""
-    monkeypatch.setattr("selftrain.runs.extractor.is_installed", lambda: False)
+    monkeypatch.setattr("selftrain.runs.extractor.is_installed", lambda _: False)
 
 
 @pytest.fixture(autouse=True)

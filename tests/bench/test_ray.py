@@ -121,9 +121,9 @@ def test_the_same_features_although_a_worker_is_killed(tmp_path: Path, monkeypat
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.usefixtures("cluster")
 def test_a_killed_driver_resumes_with_all_that_was_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    photos = layout_2(tmp_path / "photos", per_class=200)
+    photos = layout_2(tmp_path / "photos", per_class=100)
     here, there, cache = tmp_path / "here.npz", tmp_path / "there.npz", tmp_path / "cache"
-    words = ["embed", str(photos), "-o", str(there), "--size", "64", "--engine", "ray"]
+    words = ["embed", str(photos), "-o", str(there), "--size", "192", "--engine", "ray"]
     words += ["--set", f"data.cache={cache}", "--set", "data.engine=torch"]
     with started([sys.executable, "-m", "selftrain", *words]) as driver:
         wait_for("the first features", lambda: _stored(cache) >= 32, of=driver)
@@ -136,8 +136,8 @@ def test_a_killed_driver_resumes_with_all_that_was_stored(tmp_path: Path, monkey
     lines: list[str] = []
     reporter = Reporter(quiet=True)
     monkeypatch.setattr(reporter, "say", lambda text, **_: lines.append(text))
-    embed(photos, there, size=64, settings={"data.cache": str(cache), "data.extract_on": "ray"}, reporter=reporter)
-    embed(photos, here, size=64, settings={"data.cache": str(tmp_path / "other")})
+    embed(photos, there, size=192, settings={"data.cache": str(cache), "data.extract_on": "ray"}, reporter=reporter)
+    embed(photos, here, size=192, settings={"data.cache": str(tmp_path / "other")})
     _assert_same(here, there)
     with np.load(there) as file:
         n = len(np.unique(file["features"], axis=0))

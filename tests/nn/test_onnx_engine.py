@@ -1,8 +1,10 @@
-"""Networks in onnxruntime: the same answers as in torch, from a file that is checked, or none at all."""
+"""Networks in OpenVINO and onnxruntime: the answers of torch, from a file that is checked, or none at all."""
 
 from __future__ import annotations
 
 import errno
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from pathlib import Path
@@ -17,8 +19,9 @@ from selftrain.config.resolve import make_settings
 from selftrain.console import Reporter
 from selftrain.data.images import ArrayImages
 from selftrain.errors import UserError
-from selftrain.nn import onnx_engine
+from selftrain.nn import onnx_engine, runtimes
 from selftrain.nn.onnx_engine import is_exported, make_onnx
+from selftrain.nn.runtimes import OPENVINO, RUNTIMES, Runtime, why_not_bf16
 from selftrain.runs import extractor as extractor_module
 from selftrain.runs.network_inputs import make_extractor
 
@@ -49,12 +52,18 @@ def net() -> nn.Module:
     return Small().eval()
 
 
-def test_answers_are_those_of_torch(net: nn.Module, tmp_path: Path) -> None:
+@pytest.mark.parametrize("precision", ["32", "bf16"])
+@pytest.mark.parametrize("runtime", RUNTIMES, ids=lambda runtime: runtime.key)
+def test_answers_are_those_of_torch(net: nn.Module, tmp_path: Path, runtime: Runtime, precision: str) -> None:
+    pytest.importorskip(runtime.library)
+    if precision == "bf16" and (runtime is not OPENVINO or why_not_bf16("auto", "cpu")):
+        pytest.skip("only OpenVINO on some processors has numbers of 16 bits")
     assert is_exported(tmp_path, "net") is None
-    made = make_onnx(net, EXAMPLE, tmp_path, "net")
+    made = make_onnx(net, EXAMPLE, tmp_path, "net", runtime, precision)
     assert made is not None
     assert is_exported(tmp_path, "net") is True
-    torch.testing.assert_close(made(EXAMPLE), net(EXAMPLE), atol=1e-5, rtol=1e-5)
+    close = 1e-5 if precision == "32" else 2e-2
+    torch.testing.assert_close(made(EXAMPLE), net(EXAMPLE), atol=close, rtol=close)
     with ThreadPoolExecutor(4) as pool:
         assert all(torch.equal(found, made(EXAMPLE)) for found in pool.map(made, [EXAMPLE] * 16))
     for i in range(4):  # an answer does not depend on the place in a batch, nor on the others
@@ -98,11 +107,13 @@ def test_a_folder_that_cannot_be_written(net: nn.Module, tmp_path: Path) -> None
 
 
 @pytest.mark.long
-def test_features_of_both_engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(extractor_module, "is_installed", onnx_engine.is_installed)
+@pytest.mark.parametrize("best", RUNTIMES, ids=lambda runtime: runtime.key)
+def test_features_of_both_engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, best: Runtime) -> None:
+    pytest.importorskip(best.library)
+    monkeypatch.setattr(extractor_module, "is_installed", lambda runtime: runtime in RUNTIMES[RUNTIMES.index(best) :])
     images = ArrayImages(np.random.default_rng(0).integers(0, 256, (5, 40, 40, 3), dtype=np.uint8))
     found, keys = [], []
-    for engine in ("torch", "onnx", "auto"):
+    for engine in ("torch", best.key, "auto"):
         chosen = {"data.engine": engine, "data.size": 32, "data.cache": str(tmp_path), "data.cache_dtype": "float32"}
         extractor = make_extractor(make_settings("frozen", chosen), None, torch.device("cpu"), Reporter(quiet=True))
         found.append(np.asarray(extractor.features(images, ("clean", "strong_1"))))
@@ -113,10 +124,12 @@ def test_features_of_both_engines(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     assert keys[1] == keys[2] != keys[0]
     alone = np.asarray(extractor.features(images.subset([3]), ("clean", "strong_1"), store=False))
     assert np.array_equal(alone[0], found[1][3])
-    monkeypatch.setattr(extractor_module, "is_installed", lambda: False)
-    settings = make_settings("frozen", {"data.engine": "onnx", "data.size": 32, "data.cache": str(tmp_path)})
+    monkeypatch.setattr(extractor_module, "is_installed", lambda _: False)
+    settings = make_settings("frozen", {"data.engine": best.key, "data.size": 32, "data.cache": str(tmp_path)})
     extractor = make_extractor(settings, None, torch.device("cpu"), Reporter(quiet=True))
-    with pytest.raises(UserError, match=r"data.engine=onnx: onnxruntime is not installed.*selftrain\[onnx\]"):
+    with pytest.raises(
+        UserError, match=rf"data.engine={best.key}: {best.library} is not installed.*selftrain\[{best.key}\]"
+    ):
         extractor.features(images, ("clean",))
 
 
@@ -163,3 +176,49 @@ def test_a_failure_that_does_not_repeat_is_forgotten(
     monkeypatch.setattr(onnx_engine, "_write", once)
     assert make_onnx(net, EXAMPLE, tmp_path, "net") is not None
     assert is_exported(tmp_path, "net") is True
+
+
+def test_features_with_numbers_of_16_bits(tmp_path: Path) -> None:
+    pytest.importorskip("openvino")
+    if why_not_bf16("auto", "cpu"):
+        pytest.skip("this processor has no such numbers")
+    images = ArrayImages(np.random.default_rng(0).integers(0, 256, (5, 40, 40, 3), dtype=np.uint8))
+    found, keys = [], []
+    for precision in ("32", "bf16"):
+        chosen = {"data.precision": precision, "data.size": 32, "data.cache": str(tmp_path)}
+        extractor = make_extractor(make_settings("frozen", chosen), None, torch.device("cpu"), Reporter(quiet=True))
+        extractor.__dict__["runtime"] = OPENVINO
+        found.append(np.asarray(extractor.features(images, ("clean",)), np.float32)[:, 0])
+        keys.append(extractor.about["precision"])
+        assert extractor.card.precision == precision  # predictions are then made in the same way
+    cosine = (found[0] * found[1]).sum(1) / np.linalg.norm(found[0], axis=1) / np.linalg.norm(found[1], axis=1)
+    assert 0.95 < cosine.min() < 1
+    assert keys == ["float32", "bfloat16"]
+
+
+def test_numbers_of_16_bits_that_cannot_be_had(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert why_not_bf16("auto", "cuda") == ""
+    assert "a backbone in a file" in why_not_bf16("auto", "cpu", trainable=False)
+    assert why_not_bf16("torch", "cpu") == "on a CPU it needs data.engine=openvino, not torch."
+    monkeypatch.setattr(runtimes, "is_installed", lambda _: False)
+    assert 'pip install "selftrain[openvino]"' in why_not_bf16("auto", "cpu")
+    settings = make_settings("frozen", {"data.precision": "bf16", "data.size": 32})
+    with pytest.raises(UserError, match=r"data\.precision=bf16: on a CPU it needs OpenVINO"):
+        make_extractor(settings, None, torch.device("cpu"), Reporter(quiet=True))
+    monkeypatch.setattr(runtimes, "is_installed", lambda _: True)
+    monkeypatch.setattr(runtimes, "_openvino", OldProcessor)
+    assert "the processor has no such numbers" in why_not_bf16("auto", "cpu")
+
+
+class OldProcessor:
+    def get_property(self, device: str, name: str) -> list[str]:
+        return ["FP32", "INT8"]
+
+
+def test_openvino_tells_nobody_that_it_was_imported() -> None:
+    """Its telemetry looks for the address of a service when the package is imported."""
+    pytest.importorskip("openvino_telemetry")
+    loads = "from selftrain.nn.runtimes import _openvino; _openvino()"
+    shown = f"import sys; {loads}; print('openvino_telemetry' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", shown], capture_output=True, timeout=200, check=True)
+    assert done.stdout.strip() == b"False"

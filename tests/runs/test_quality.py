@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import selftrain
 from selftrain.config.resolve import make_settings
@@ -13,10 +14,16 @@ from selftrain.console import Reporter
 from selftrain.errors import UserError
 from selftrain.nn import quality
 from selftrain.nn.backbones import build_backbone
+from selftrain.runs import arguments
 from selftrain.runs.arguments import with_quality
 from tests import folders
 
 VIT = "vit_small_patch14_reg4_dinov2.lvd142m"
+
+
+@pytest.fixture(autouse=True)
+def no_bf16(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(arguments, "why_not_bf16", lambda engine, device: "the processor has no such numbers")
 
 
 @pytest.fixture
@@ -57,6 +64,17 @@ def test_a_run_announces_and_records_what_was_chosen(tmp_path: Path, missing: di
     assert lines == [
         f"quality balanced: {quality.LEVELS['balanced'][1]}; {VIT} would be better, but the hub is unreachable"
     ]
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"), [({}, "bf16"), ({"data.precision": "32"}, None), ({"data.engine": "torch"}, None)]
+)
+def test_levels_compute_with_16_bits_where_they_can(
+    monkeypatch: pytest.MonkeyPatch, missing: dict[str, str], given: dict[str, Any], expected: str | None
+) -> None:
+    monkeypatch.setattr(arguments, "why_not_bf16", lambda engine, device: "" if engine == "auto" else "no")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert with_quality("fast", {}, given, Reporter(quiet=True)).get("data.precision") == expected
 
 
 @pytest.mark.parametrize(

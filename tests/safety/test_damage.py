@@ -211,7 +211,7 @@ def test_versions_and_folding_are_part_of_the_key(tmp_path: Path, monkeypatch: p
     """Features of another version of the engine, or of another form of the network, are rounded differently."""
     if engine == "onnx":
         pytest.importorskip("onnxruntime")
-        monkeypatch.setattr("selftrain.runs.extractor.is_installed", lambda: True)
+        monkeypatch.setattr("selftrain.runs.extractor.is_installed", lambda runtime: runtime.key == "onnx")
     state = build_backbone("wrn-tiny", weights="none", size=16).state_dict()
     safetensors.torch.save_file(state, tmp_path / "w.safetensors")
     given = {"network.backbone": "wrn-tiny", "network.weights": str(tmp_path / "w.safetensors"), "data.size": 16}

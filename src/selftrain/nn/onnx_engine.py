@@ -1,57 +1,27 @@
-"""Run a network with onnxruntime, faster on a CPU than torch: exported once, kept in a file, compared with torch.
+"""Run a network with OpenVINO or onnxruntime, faster on a CPU than torch: exported once, kept in a file and
+compared with torch.
 
 Knows nothing of backbones, features or images: it is given a network, an example of its input, and a folder.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import tempfile
 import warnings
 from contextlib import suppress
-from importlib.metadata import version
 from pathlib import Path
-from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor, nn
 
 from selftrain.errors import UserError, is_of_the_machine, lacks_memory
 from selftrain.files import replacing, write_text
+from selftrain.nn.runtimes import INPUT, ONNXRUNTIME, OUTPUT, Runs, Runtime
 from selftrain.text import first_line
 
-TOLERANCE = 1e-4  # of the largest number: rounding stays far below it
+TOLERANCE = {"32": 1e-4, "bf16": 0.25}
+"""by precision: largest difference from torch, as a share of the largest number; rounding stays far below it"""
 OPSET = 17
-INPUT, OUTPUT = "pixels", "features"
-
-
-def is_installed() -> bool:
-    """Return whether onnxruntime and what exporting needs are installed (the extra ``onnx``)."""
-    return all(importlib.util.find_spec(name) is not None for name in ("onnxruntime", "onnx"))
-
-
-def engine_name() -> str:
-    """Return the engine with its version; features of other versions may be rounded differently."""
-    return f"onnxruntime {version('onnxruntime')}"
-
-
-class OnnxNetwork:
-    """A network in a file of ONNX, on one thread; safe to call from several threads at a time."""
-
-    def __init__(self, file: Path):
-        import onnxruntime
-
-        options = onnxruntime.SessionOptions()
-        options.intra_op_num_threads = options.inter_op_num_threads = 1
-        options.log_severity_level = 3  # errors only
-        providers = ["CPUExecutionProvider"]
-        self.session: Any = onnxruntime.InferenceSession(str(file), options, providers=providers, enable_fallback=0)
-        self.input = self.session.get_inputs()[0].name
-
-    def __call__(self, x: Tensor) -> Tensor:
-        (found,) = self.session.run(None, {self.input: np.ascontiguousarray(x.numpy())})
-        return torch.from_numpy(found)
 
 
 def is_exported(folder: Path, name: str) -> bool | None:
@@ -59,8 +29,10 @@ def is_exported(folder: Path, name: str) -> bool | None:
     return True if (folder / f"{name}.onnx").is_file() else False if (folder / f"{name}.txt").is_file() else None
 
 
-def make_onnx(net: nn.Module, example: Tensor, folder: Path, name: str) -> OnnxNetwork | None:
-    """Return a network in onnxruntime, from its file or exported now; None if it cannot be, or answers differently.
+def make_onnx(
+    net: nn.Module, example: Tensor, folder: Path, name: str, runtime: Runtime = ONNXRUNTIME, precision: str = "32"
+) -> Runs | None:
+    """Return a network in a runtime, from its file or exported now; None if it cannot be, or answers differently.
 
     ``example`` has the size of every later batch. ``net`` must be in evaluation mode. The answer to ``example`` is
     compared with that of ``net`` each time, so a damaged file is noticed and written again. Too little memory or a
@@ -70,15 +42,15 @@ def make_onnx(net: nn.Module, example: Tensor, folder: Path, name: str) -> OnnxN
     with torch.inference_mode():
         expected = net(example).float()
     try:
-        found = OnnxNetwork(file) if file.is_file() else None
-        if found is not None and _agree(found(example), expected):
+        found = runtime.load(file, precision) if file.is_file() else None
+        if found is not None and _agree(found(example), expected, precision):
             return found
-    except Exception as error:  # damaged, or of a version that onnxruntime does not read
+    except Exception as error:  # damaged, or of a version that the runtime does not read
         _raise_if_of_the_machine(error)
     for _ in range(2):  # a failure that does not repeat says nothing about the network
         try:
-            exported = _export(net, example, file)
-            if _agree(exported(example), expected):
+            exported = _export(net, example, file, runtime, precision)
+            if _agree(exported(example), expected, precision):
                 return exported
             reason = "its answers differ from those of torch"
         except Exception as error:  # an operation that ONNX lacks, a control flow that cannot be traced, ...
@@ -86,7 +58,7 @@ def make_onnx(net: nn.Module, example: Tensor, folder: Path, name: str) -> OnnxN
             reason = first_line(error)
     with suppress(OSError, UserError):
         file.unlink(missing_ok=True)
-        write_text(folder / f"{name}.txt", f"onnxruntime cannot run this network: {reason}\n")
+        write_text(folder / f"{name}.txt", f"{runtime.library} cannot run this network: {reason}\n")
     return None
 
 
@@ -97,12 +69,12 @@ def _raise_if_of_the_machine(error: Exception) -> None:
         raise error
 
 
-def _agree(found: Tensor, expected: Tensor) -> bool:
-    largest = float(expected.abs().max())
-    return found.shape == expected.shape and bool(((found - expected).abs() <= TOLERANCE * largest).all())
+def _agree(found: Tensor, expected: Tensor, precision: str) -> bool:
+    most = TOLERANCE[precision] * float(expected.abs().max())
+    return found.shape == expected.shape and bool(((found - expected).abs() <= most).all())
 
 
-def _export(net: nn.Module, example: Tensor, file: Path) -> OnnxNetwork:
+def _export(net: nn.Module, example: Tensor, file: Path, runtime: Runtime, precision: str) -> Runs:
     """Write a network to a file, or to a temporary one if the folder cannot be written."""
     try:
         with replacing(file) as temporary:
@@ -110,8 +82,8 @@ def _export(net: nn.Module, example: Tensor, file: Path) -> OnnxNetwork:
     except UserError:
         with tempfile.TemporaryDirectory() as folder:
             _write(net, example, Path(folder, file.name))
-            return OnnxNetwork(Path(folder, file.name))
-    return OnnxNetwork(file)
+            return runtime.load(Path(folder, file.name), precision)
+    return runtime.load(file, precision)
 
 
 def _write(net: nn.Module, example: Tensor, file: Path) -> None:

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from selftrain.config.resolve import read_config
 from selftrain.console import Reporter
 from selftrain.data.paths import absolute_path
@@ -20,6 +22,7 @@ from selftrain.files import expanded
 from selftrain.methods import Method, allow_method_file, name_files, spell_method
 from selftrain.nn.onnx_backbone import is_file_backbone
 from selftrain.nn.quality import choose
+from selftrain.nn.runtimes import why_not_bf16
 
 
 @dataclass(frozen=True)
@@ -100,10 +103,11 @@ def with_quality(
     chosen = choose(level)
     reporter.say(chosen.in_words())
     choice = chosen.choice
+    fast = not torch.cuda.is_available() and not why_not_bf16(str(given.get("data.engine", "auto")), "cpu")
     values = {
         "regime": "frozen", "network.backbone": choice.backbone, "data.size": choice.size,
         "data.weak_views": choice.weak, "data.strong_views": choice.strong,
-    }  # fmt: skip
+    } | ({"data.precision": "bf16"} if fast else {})  # fmt: skip
     return {**named, **{name: value for name, value in values.items() if name not in given}}
 
 

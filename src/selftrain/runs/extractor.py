@@ -34,8 +34,9 @@ from selftrain.errors import UserError
 from selftrain.nn.backbones import Backbone
 from selftrain.nn.fold import fold_batch_norm, folding_of
 from selftrain.nn.layers import Encoder
-from selftrain.nn.onnx_engine import OnnxNetwork, engine_name, is_exported, is_installed, make_onnx
+from selftrain.nn.onnx_engine import is_exported, make_onnx
 from selftrain.nn.preprocessing import Preprocessing
+from selftrain.nn.runtimes import ONNXRUNTIME, OPENVINO, RUNTIMES, Runs, Runtime, is_installed, why_not_bf16
 from selftrain.runs.model import ModelCard, weights_hash
 from selftrain.runs.ray_extraction import Piecework, RayFill
 from selftrain.text import duration
@@ -57,7 +58,8 @@ class Extractor:
         self.dim = encoder.dim
         self.batch = max(1, PIXELS_PER_PASS // card.preprocessing.size**2) if device.type == "cpu" else 256
         self.on_ray = data.extract_on == "ray"
-        self._network: nn.Module | OnnxNetwork | None = None
+        self.precision = data.precision
+        self._network: nn.Module | Runs | None = None
         self._making = threading.Lock()  # several threads ask for it
 
     def __getstate__(self) -> dict[str, Any]:
@@ -78,42 +80,61 @@ class Extractor:
 
     def __call__(self, pixels: Tensor) -> Tensor:
         torch.set_num_threads(1)  # for this thread: several threads share the cores, each with a batch of its own
-        with torch.inference_mode():
+        with torch.inference_mode(), self._autocast():
             features: Tensor = self.network(pixels.to(self.device)).float()
         return features.cpu()
 
+    def _autocast(self) -> Any:
+        return torch.autocast(self.device.type, torch.bfloat16, enabled=self.precision == "bf16" and self.on_gpu)
+
     @property
-    def network(self) -> nn.Module | OnnxNetwork:
+    def network(self) -> nn.Module | Runs:
         """The encoder in its fastest form, made when there is something to compute."""
         with self._making:
-            if self._network is None and self.uses_onnx:
-                self._network = make_onnx(self.encoder, self._example(self.batch), self._engines, self._name)
+            if self._network is None and self.runtime is not None:
+                self._network = self._made_for(self.runtime)
                 if self._network is None:
-                    raise UserError(f"{self._engines}: onnxruntime can no longer run this backbone. Delete the folder.")
+                    library = self.runtime.library
+                    raise UserError(f"{self._engines}: {library} can no longer run this backbone. Delete the folder.")
             if self._network is None:
                 self._network = fold_batch_norm(self.encoder, self._example(2)) if self.trainable else self.encoder
             return self._network
 
     @cached_property
-    def uses_onnx(self) -> bool:
-        """Whether onnxruntime runs the backbone: where it is installed, on a CPU, unless it cannot run this network."""
-        if not self.trainable:
-            return False  # it runs in onnxruntime by itself
-        asked = self.data.engine == "onnx"
-        if asked and not is_installed():
-            raise UserError('data.engine=onnx: onnxruntime is not installed. Run pip install "selftrain[onnx]".')
-        if self.data.engine == "torch" or self.device.type != "cpu" or not is_installed():
-            return False
-        known = is_exported(self._engines, self._name)
-        if known is None:
-            self._network = make_onnx(self.encoder, self._example(self.batch), self._engines, self._name)
-        if known is False or (known is None and self._network is None):
-            if asked:
+    def runtime(self) -> Runtime | None:
+        """What runs the backbone in place of torch: on a CPU, the first that is installed and can run this network."""
+        asked = self.data.engine
+        if not self.trainable or self.on_gpu or asked == "torch":
+            return None
+        for runtime in RUNTIMES:
+            if asked not in ("auto", runtime.key) or (self.precision == "bf16" and runtime is not OPENVINO):
+                continue
+            if not is_installed(runtime):
+                if asked != "auto":
+                    extra = f'Run pip install "selftrain[{runtime.key}]".'
+                    raise UserError(f"data.engine={asked}: {runtime.library} is not installed. {extra}")
+                continue
+            known = is_exported(self._engines, self._name_for(runtime))
+            if known is None:
+                self._network = self._made_for(runtime)
+            if known or self._network is not None:
+                return runtime
+            if asked != "auto":
                 raise UserError(
-                    f"data.engine=onnx: onnxruntime cannot run backbone {self.card.backbone}. Leave the setting out."
+                    f"data.engine={asked}: {runtime.library} cannot run backbone {self.card.backbone}. Leave the "
+                    f"setting out."
                 )
-            return False
-        return True
+        if self.precision != "32":
+            raise UserError(f"data.precision=bf16: OpenVINO cannot run backbone {self.card.backbone}.")
+        return None
+
+    def _made_for(self, runtime: Runtime) -> Runs | None:
+        example = self._example(self.batch)
+        return make_onnx(self.encoder, example, self._engines, self._name_for(runtime), runtime, self.precision)
+
+    @property
+    def on_gpu(self) -> bool:
+        return self.device.type != "cpu"
 
     @property
     def native_size(self) -> int:
@@ -136,10 +157,10 @@ class Extractor:
     def _engines(self) -> Path:
         return cache_root(self.data.cache) / "engines"
 
-    @cached_property
-    def _name(self) -> str:
+    def _name_for(self, runtime: Runtime) -> str:
         """The name of the exported network: all that it depends on."""
-        about = {**self._described, "batch": self.batch, "engine": engine_name(), "torch": torch.__version__}
+        about = {**self._described, "batch": self.batch, "engine": str(runtime), "torch": torch.__version__}
+        about |= {"precision": self.precision} if self.precision != "32" else {}
         return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:24]
 
     def features(self, images: Images, names: Sequence[str], flip: bool = True, *, store: bool = True) -> Features:
@@ -148,7 +169,7 @@ class Extractor:
         Features belong to the content of an image: names, folders and other images of the list do not matter. Without
         ``store``, all features are computed now, and none are stored.
         """
-        on_cpu, threads = self.device.type == "cpu", torch.get_num_threads()
+        threads = torch.get_num_threads()
         try:
             return extract_features(
                 self._views(images, names, flip),
@@ -158,10 +179,10 @@ class Extractor:
                 about=self.about,
                 root=cache_root(self.data.cache) if store else None,
                 dtype=self.data.cache_dtype,
-                threads=threads if on_cpu else 4,
+                threads=4 if self.on_gpu else threads,
                 batch=self.batch,
                 reporter=self.reporter,
-                before=lambda missing: self._announce(missing, threads if on_cpu else 1),
+                before=lambda missing: self._announce(missing, 1 if self.on_gpu else threads),
                 fill=partial(RayFill, self, images, tuple(names), flip, self.reporter) if self.on_ray else None,
             )
         finally:
@@ -195,6 +216,9 @@ class Extractor:
 
     def check_versions(self) -> None:
         """Raise a UserError if this machine would make other features than the one that has pickled this."""
+        reason = why_not_bf16(self.data.engine, self.device.type) if self.precision == "bf16" else ""
+        if reason:
+            raise UserError(f"{socket.gethostname()}: data.precision=bf16: {reason}")
         here = self._engine()
         if here != self.about["engine"]:
             raise UserError(
@@ -203,16 +227,19 @@ class Extractor:
             )
 
     def _engine(self) -> str:
-        return engine_name() if self.uses_onnx or not self.trainable else f"torch {torch.__version__}"
+        runtime = self.runtime if self.trainable else ONNXRUNTIME
+        return f"torch {torch.__version__}" if runtime is None else str(runtime)
 
     @cached_property
     def about(self) -> dict[str, Any]:
         """Everything that features depend on besides the image and the view."""
-        if self.uses_onnx or not self.trainable:
-            return {**self._described, "engine": self._engine(), "precision": "float32"}
+        precision = {"32": "float32", "bf16": "bfloat16"}[self.precision]
+        if self.runtime is not None or not self.trainable:
+            return {**self._described, "engine": self._engine(), "precision": precision}
         network = self.network
         assert isinstance(network, nn.Module)
-        return {**self._described, "engine": self._engine(), "folding": folding_of(network)}
+        half = {"precision": precision} if self.precision != "32" else {}
+        return {**self._described, "engine": self._engine(), "folding": folding_of(network), **half}
 
     @cached_property
     def _described(self) -> dict[str, Any]:

@@ -37,7 +37,7 @@ from selftrain.runs.extractor import Extractor, Features, content_views
 from selftrain.runs.network_inputs import make_extractor, warn_of_size
 
 LOG, KIND, MOST = "backbones.log", b"b", 256
-LIBRARIES = ("torch", "timm", "onnxruntime", "onnx")
+LIBRARIES = ("torch", "timm", "onnxruntime", "openvino", "onnx")
 
 
 def clean_features(settings: Settings, images: Images, device: torch.device, reporter: Reporter) -> Features:

@@ -49,6 +49,7 @@ OPTIONAL = (
     "doubt",
     "prior",
     "backbone_dim",
+    "precision",
 )  # fields that older models lack
 
 
@@ -92,6 +93,8 @@ class ModelCard:
     """class frequencies of the images that the model was trained on; empty if they are not known"""
     backbone_dim: Annotated[int, Between(0, 1048576)] = 0
     """number of features of a backbone that came in a file"""
+    precision: Literal["32", "bf16"] = "32"
+    """numbers with which a frozen backbone computed the features that the model was trained on"""
 
 
 def make_card(

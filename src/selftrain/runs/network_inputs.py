@@ -28,6 +28,7 @@ from selftrain.errors import UserError
 from selftrain.nn.backbones import build_backbone
 from selftrain.nn.layers import Classifier, OnFeatures, UnitFeatures
 from selftrain.nn.onnx_backbone import is_file_backbone
+from selftrain.nn.runtimes import why_not_bf16
 from selftrain.nn.tuning import tune
 from selftrain.runs.extractor import Extractor, Features, image_views
 from selftrain.runs.model import ModelCard, make_card, make_classifier, make_encoder, weights_hash
@@ -206,11 +207,14 @@ def make_extractor(settings: Settings, corpus: Corpus | None, device: torch.devi
             f'`regime="frozen"`: backbone {network.backbone!r} has random weights, so its features mean nothing. '
             f'Choose a pretrained one such as lite0, or `regime="scratch"`.'
         )
+    if data.precision == "bf16" and (reason := why_not_bf16(data.engine, device.type, backbone.trainable)):
+        raise UserError(f"data.precision=bf16: {reason}")
     side = data.size or backbone.preprocessing.size
     warn_of_size(backbone.name, backbone.preprocessing.size, side, reporter)
     card = make_card(
         network, backbone, () if corpus is None else corpus.classes, side, _clean_crop(data), data.clean_zoom,
         frozen=True, weights=weights_hash(backbone), integer_classes=corpus is not None and corpus.integer_classes,
+        precision=data.precision,
     )  # fmt: skip
     return Extractor(make_encoder(card, backbone), card, data, device, reporter)
 

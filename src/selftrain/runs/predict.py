@@ -35,6 +35,7 @@ from selftrain.methods.confidence import estimate_prior, surest, with_prior
 from selftrain.methods.junk import Novelty
 from selftrain.nn.backbones import build_backbone
 from selftrain.nn.layers import OnFeatures
+from selftrain.nn.runtimes import why_not_bf16
 from selftrain.runs.extractor import Extractor
 from selftrain.runs.model import (
     ModelCard,
@@ -323,7 +324,9 @@ def load_predictor(folder: Path, reporter: Reporter | None = None, *, cache: str
     extractor, dim = None, card.features
     if card.frozen and not card.features:
         assert isinstance(model, OnFeatures)
-        extractor = Extractor(model.encoder, card, DataSettings(cache=cache), device, reporter)
+        half = card.precision == "bf16" and not why_not_bf16("auto", device.type)  # else as exactly as can be
+        data = DataSettings(cache=cache, precision="bf16" if half else "32")
+        extractor = Extractor(model.encoder, card, data, device, reporter)
         model, dim = model.predictor, extractor.dim
     novelty = load_novelty(folder, classes=len(card.classes), dim=dim) if dim else None
     novelty = novelty if novelty is None else novelty.to(device)
