@@ -60,7 +60,7 @@ class Run(RunFolder):
         Parameters
         ----------
         out
-            The file to write: .onnx or .pt2 (``torch.export``). ``predict.py`` and the classes are
+            The file to write: .onnx, .pt2 (``torch.export``) or .xml (OpenVINO). ``predict.py`` and the classes are
             written beside an .onnx file.
         format
             ``onnx`` or ``torch``; by default, whatever the suffix says.

@@ -105,6 +105,7 @@ FROM_STORED_VIEWS: dict[str, tuple[Any, Mapping[str, Any]]] = {
 # Not seen in a short run on one CPU, and why.
 UNSEEN = {
     "regime": "the three kinds of runs are different regimes",
+    "data.precision": "some processors: tests/nn/test_onnx_engine.py",
     "network.weights": "tests/nn/test_backbones.py",
     "network.tune": "tests/nn/test_tuning.py",
     "network.lora_rank": "tests/nn/test_tuning.py",

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -114,6 +115,33 @@ def test_a_blend_on_two_crops_predicts_the_same_as_a_file(
     same(frozen, model, data / "odd")
 
 
+def test_a_model_for_openvino_has_the_same_answers(
+    frozen: selftrain.Run, exported: Path, data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("openvino")
+    from selftrain.nn.runtimes import openvino_core
+
+    path = frozen.export(tmp_path / "out" / "model.xml")
+    assert sorted(file.name for file in path.parent.iterdir()) == ["model.bin", "model.xml"]
+    model = openvino_core().read_model(path)
+    assert json.loads(model.get_rt_info(["selftrain", "classes"]).astype(str)) == ["ant", "bee", "cat"]
+    like = json.loads(model.get_rt_info(["selftrain", "selftrain"]).astype(str))["crops"]
+    compiled = openvino_core().compile_model(model, "CPU", {"INFERENCE_PRECISION_HINT": "f32"})
+    reference = ExportedModel(exported)
+    fed: list[np.ndarray] = []
+    run = reference._run
+
+    def recorded(inputs: dict[str, np.ndarray]) -> Any:
+        fed.append(inputs["crops"])
+        return run(inputs)
+
+    monkeypatch.setattr(reference, "_run", recorded)
+    expected = reference.predict(data / "test").probabilities
+    assert fed[0].shape[1:] == (len(like["shares"]), like["channels"], like["size"], like["size"])
+    found = np.concatenate([compiled({"crops": crops})["probabilities"] for crops in fed])
+    assert np.abs(found - expected).max() < 1e-3
+
+
 def test_the_graph_resizes_as_pillow_does(exported: Path, data: Path) -> None:
     model = ExportedModel(exported)
     for path in ("odd/large.jpg", "odd/grey.png"):
@@ -183,7 +211,7 @@ def test_errors_name_the_file_and_what_would_be_right(scratch: selftrain.Run, tm
         scratch.export(tmp_path / "model.txt")
     with pytest.raises(UserError, match=r"must end in \.pt2 \(torch\)"):
         scratch.export(tmp_path / "model.onnx", format="torch")
-    with pytest.raises(UserError, match=r"`format` 'tflite': choose onnx or torch"):
+    with pytest.raises(UserError, match=r"`format` 'tflite': choose onnx, torch or openvino"):
         scratch.export(tmp_path / "model.onnx", format="tflite")
     with pytest.raises(UserError, match=r"`int8`: only ONNX"):
         scratch.export(tmp_path / "model.pt2", int8=tmp_path)

@@ -206,7 +206,7 @@ def test_numbers_of_16_bits_that_cannot_be_had(monkeypatch: pytest.MonkeyPatch) 
     with pytest.raises(UserError, match=r"data\.precision=bf16: on a CPU it needs OpenVINO"):
         make_extractor(settings, None, torch.device("cpu"), Reporter(quiet=True))
     monkeypatch.setattr(runtimes, "is_installed", lambda _: True)
-    monkeypatch.setattr(runtimes, "_openvino", OldProcessor)
+    monkeypatch.setattr(runtimes, "openvino_core", OldProcessor)
     assert "the processor has no such numbers" in why_not_bf16("auto", "cpu")
 
 
@@ -218,7 +218,7 @@ class OldProcessor:
 def test_openvino_tells_nobody_that_it_was_imported() -> None:
     """Its telemetry looks for the address of a service when the package is imported."""
     pytest.importorskip("openvino_telemetry")
-    loads = "from selftrain.nn.runtimes import _openvino; _openvino()"
+    loads = "from selftrain.nn.runtimes import openvino_core; openvino_core()"
     shown = f"import sys; {loads}; print('openvino_telemetry' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", shown], capture_output=True, timeout=200, check=True)
     assert done.stdout.strip() == b"False"

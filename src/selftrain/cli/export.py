@@ -17,12 +17,12 @@ Output = Annotated[
     typer.Option(
         "-o",
         "--output",
-        help="File to write: .onnx or .pt2 (torch.export). Beside an .onnx file, predict.py, "
+        help="File to write: .onnx, .pt2 (torch.export) or .xml (OpenVINO). Beside an .onnx file, predict.py, "
         "classes.json and README.md are written.",
     ),
 ]
 Format = Annotated[
-    str | None, typer.Option(metavar="onnx|torch", help="Format of the file. Default: as its suffix says.")
+    str | None, typer.Option(metavar="onnx|torch|openvino", help="Format of the file. Default: as its suffix says.")
 ]
 Int8 = Annotated[
     str | None,

@@ -33,8 +33,14 @@ from selftrain.runs.predict import Predictor, keep_readable, load_predictor
 if TYPE_CHECKING:
     import onnx
 
-Format = Literal["onnx", "torch"]
-SUFFIXES: dict[str, Format] = {".onnx": "onnx", ".pt2": "torch"}
+Format = Literal["onnx", "torch", "openvino"]
+SUFFIXES: dict[str, Format] = {".onnx": "onnx", ".pt2": "torch", ".xml": "openvino"}
+NEEDS: dict[Format, dict[str, str]] = {
+    "onnx": {"onnx": "export", "onnxscript": "export", "onnxruntime": "export"},
+    "openvino": {"onnx": "export", "onnxscript": "export", "openvino": "openvino"},
+    "torch": {},
+}
+"""packages that write a format, and the extra of each"""
 CALIBRATED, COMPARED = 128, 256
 """images that set the ranges of 8-bit numbers, and others that measure what they change"""
 TOLERANCE = 1e-3
@@ -83,9 +89,9 @@ def export(
     Parameters
     ----------
     out
-        The file to write. Its suffix is that of the format: .onnx or .pt2 (torch).
+        The file to write. Its suffix is that of the format: .onnx, .pt2 (torch) or .xml (openvino).
     format
-        ``onnx`` or ``torch``; by default, whatever the suffix says.
+        ``onnx``, ``torch`` or ``openvino``; by default, whatever the suffix says.
     int8
         Images like those to predict: compute the backbone in 8-bit integers, with ranges measured on them (ONNX).
     """
@@ -108,6 +114,7 @@ def export(
     writers: dict[Format, Callable[[], None]] = {
         "onnx": lambda: _write_onnx(out, job, int8),
         "torch": lambda: _write_torch(out, job),
+        "openvino": lambda: _write_openvino(out, job),
     }
     with reporter.progress(f"exporting to {chosen}", 1, "model") as bar:
         writers[chosen]()
@@ -119,7 +126,7 @@ def export(
 def _format(out: Path, format: str | None) -> Format:
     by_suffix = SUFFIXES.get(out.suffix.lower())
     if format is not None and format not in SUFFIXES.values():
-        raise UserError(f"`format` {format!r}: choose onnx or torch.")
+        raise UserError(f"`format` {format!r}: choose onnx, torch or openvino.")
     if by_suffix is None or format not in (None, by_suffix):
         suffixes = " or ".join(f"{suffix} ({name})" for suffix, name in SUFFIXES.items() if format in (None, name))
         raise UserError(f"`out` {out}: the name must end in {suffixes}.")
@@ -129,9 +136,9 @@ def _format(out: Path, format: str | None) -> Format:
 def _check_installed(format: Format, out: Path) -> None:
     from importlib.util import find_spec
 
-    for package in ("onnx", "onnxscript", "onnxruntime") if format == "onnx" else ():
+    for package, extra in NEEDS[format].items():
         if find_spec(package) is None:
-            raise UserError(f'{out}: writing it needs {package}. Run pip install "selftrain[export]".')
+            raise UserError(f'{out}: writing it needs {package}. Run pip install "selftrain[{extra}]".')
 
 
 def describe(predictor: Predictor, card: dict[str, Any]) -> Description:
@@ -169,11 +176,15 @@ def _with_resizing(graph: onnx.ModelProto, job: Job) -> onnx.ModelProto:
 
 
 def _check_same(graph: onnx.ModelProto, job: Job) -> None:
-    """Raise a UserError if the exported network gives other probabilities than torch."""
     from selftrain.export.exported import probabilities_of
 
+    _check_close(job, lambda batches: probabilities_of(graph, batches))
+
+
+def _check_close(job: Job, answers: Callable[[list[NDArray[Any]]], list[NDArray[Any]]]) -> None:
+    """Raise a UserError if the exported network gives other probabilities than torch."""
     batches = [job.example, job.example[:1]]
-    for batch, found in zip(batches, probabilities_of(graph, [batch.numpy() for batch in batches]), strict=True):
+    for batch, found in zip(batches, answers([batch.numpy() for batch in batches]), strict=True):
         with torch.inference_mode():
             expected = job.network(batch)[0].numpy()
         if found.shape != expected.shape or not np.abs(found - expected).max() <= TOLERANCE:
@@ -216,3 +227,12 @@ def _write_torch(out: Path, job: Job) -> None:
     from selftrain.export.torch_program import write_program
 
     write_program(out, job.network, job.example, job.preprocessing, job.channels, job.description)
+
+
+def _write_openvino(out: Path, job: Job) -> None:
+    from selftrain.export.onnx_file import network_graph
+    from selftrain.export.openvino_file import answers_of, read_graph, write_openvino
+
+    model = read_graph(network_graph(job.network, job.example, job.description.novelty), job.description)
+    _check_close(job, lambda batches: answers_of(model, batches))
+    write_openvino(out, model)

@@ -66,7 +66,7 @@ class OpenVinoNetwork:
     """A network in a file of ONNX, on one thread per call; safe to call from several threads at a time."""
 
     def __init__(self, file: Path, precision: str):
-        core, cores = _openvino(), os.cpu_count() or 1
+        core, cores = openvino_core(), os.cpu_count() or 1
         options = {
             "INFERENCE_PRECISION_HINT": {"32": "f32", "bf16": "bf16"}[precision], "ENABLE_CPU_PINNING": False,
             "NUM_STREAMS": cores, "INFERENCE_NUM_THREADS": cores,
@@ -80,7 +80,7 @@ class OpenVinoNetwork:
 
 
 @cache
-def _openvino() -> Any:
+def openvino_core() -> Any:
     """Return OpenVINO, loaded without the package that tells its makers of each import over the network."""
     telemetry = "openvino_telemetry"
     loaded = sys.modules.get(telemetry)
@@ -110,6 +110,6 @@ def why_not_bf16(engine: str, device: str, trainable: bool = True) -> str:
         return f"on a CPU it needs data.engine=openvino, not {engine}."
     if not is_installed(OPENVINO):
         return 'on a CPU it needs OpenVINO. Run pip install "selftrain[openvino]", or use data.precision=32.'
-    if "BF16" not in _openvino().get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
+    if "BF16" not in openvino_core().get_property("CPU", "OPTIMIZATION_CAPABILITIES"):
         return "the processor has no such numbers (AVX-512 BF16 or AMX). Use data.precision=32."
     return ""

@@ -1,0 +1,49 @@
+"""A trained model as OpenVINO's own format: ``model.xml`` and ``model.bin``, crops in, calibrated probabilities out.
+
+Knows nothing of run folders. The format computes in single precision at most, in which the coordinates of resizing are
+not exact, so the file takes crops that Pillow has made.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import onnx
+from numpy.typing import NDArray
+
+from selftrain.export.description import CROPS, Description
+from selftrain.files import replacing
+from selftrain.nn.runtimes import openvino_core
+
+EXACT = {"INFERENCE_PRECISION_HINT": "f32"}
+"""otherwise OpenVINO computes with 16 bits where the processor has them, and probabilities differ by some percent"""
+
+
+def read_graph(graph: onnx.ModelProto, description: Description) -> Any:
+    """Return an ONNX graph as a model of OpenVINO, with its description inside."""
+    model = openvino_core().read_model(graph.SerializeToString(), b"")
+    model.input(0).get_tensor().set_names({CROPS if description.crops else "features"})
+    for name, text in description.metadata().items():
+        model.set_rt_info(text, ["selftrain", name])
+    return model
+
+
+def answers_of(model: Any, batches: list[NDArray[Any]]) -> list[NDArray[Any]]:
+    """Return the first output of a model, batch by batch."""
+    compiled = openvino_core().compile_model(model, "CPU", EXACT)
+    return [np.array(compiled([batch])[0]) for batch in batches]
+
+
+def write_openvino(path: Path, model: Any) -> None:
+    """Write ``path`` and, beside it, its weights in a file of the same name that ends in .bin."""
+    import openvino
+
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder, "model.xml")
+        openvino.save_model(model, made, compress_to_fp16=False)
+        for end in (".bin", ".xml"):  # the weights first: a file that is there is whole
+            with replacing(path.with_suffix(end)) as temporary:
+                temporary.write_bytes(made.with_suffix(end).read_bytes())
