@@ -6,11 +6,12 @@ a time. That is early enough: nothing is evaluated or saved before everything qu
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.distributed.tensor import DTensor
 
 from selftrain.nn.collectives import all_sum
 
@@ -24,17 +25,13 @@ class NotFinite(NamedTuple):
     """a term of the loss or a gradient, in words"""
 
 
-SMALL = 4096
-"""numbers of a gradient that are all looked at"""
-
-
 class FiniteWatch:
     """Remembers every loss term, and a sum over every gradient, until they are read.
 
-    Of a large gradient, the sum is over its first row. A number that is not finite spreads on its way through a layer:
-    one that comes in is in every row of the gradient of the weights, and one that comes back is in the gradient of the
-    bias and in every row of the layer before. Where it is not, it is in the weights after the step, and with them in
-    the loss of the next one.
+    Of a matrix, the sum is over the first row of its gradient. A number that is not finite spreads on its way through a
+    layer: one that comes in is in every row of the gradient of the weights, and one that comes back is in the gradient
+    of the bias and in every row of the layer before. Where it is not, it is in the weights after the step, and with
+    them in the loss of the next one.
     """
 
     EVERY = 64
@@ -43,20 +40,17 @@ class FiniteWatch:
     def __init__(self, parameters: Iterable[Tensor]):
         self.parameters = list(parameters)
         self._queued: list[Tensor] = []
-        self._about: list[NotFinite] = []
-        """where each queued number is from"""
+        self._about: list[tuple[int, tuple[str, ...], str | None]] = []
+        """of each turn: the step, its terms, and its name if there is a gradient"""
 
     def note(self, step: int, terms: Mapping[str, Tensor], turn: str = "") -> None:
         """Queue the terms of a turn and its gradients, which are those that the parameters hold now."""
-        values = [term.detach() for term in terms.values()]
-        names = [f"the loss term {name!r}" for name in terms]
-        parts = [_part(_local(gradient)) for p in self.parameters if (gradient := p.grad) is not None]
+        self._queued += [term.detach() for term in terms.values()]
+        parts = [_part(gradient) for p in self.parameters if (gradient := p.grad) is not None]
         if parts:
             # A sum is finite only if all numbers are. It may also overflow, but not before weights do.
-            values.append(torch.cat(parts).sum())
-            names.append(f"the gradient{turn and f' of the turn {turn!r}'}")
-        self._queued += values
-        self._about += [NotFinite(step, name) for name in names]
+            self._queued.append(torch.cat(parts).sum())
+        self._about.append((step, tuple(terms), turn if parts else None))
 
     def due(self, steps: int) -> bool:
         """Tell whether the queue should be read after so many steps of the run."""
@@ -69,20 +63,21 @@ class FiniteWatch:
         bad = ~torch.stack([value.float() for value in self._queued]).isfinite()
         about, self._queued, self._about = self._about, [], []
         flags: list[float] = all_sum(bad.float()).tolist()
-        return next((one for one, flag in zip(about, flags, strict=True) if flag), None)
+        names = (NotFinite(step, name) for step, terms, turn in about for name in _names(terms, turn))
+        return next((one for one, flag in zip(names, flags, strict=True) if flag), None)
+
+
+def _names(terms: Iterable[str], turn: str | None) -> Iterator[str]:
+    """Yield what the queued numbers of a turn are."""
+    yield from (f"the loss term {name!r}" for name in terms)
+    if turn is not None:
+        yield f"the gradient{turn and f' of the turn {turn!r}'}"
 
 
 def _part(gradient: Tensor) -> Tensor:
     """Return the numbers of a gradient to look at, as a vector; with few calls, since each costs more than the sum."""
-    if gradient.dim() == 1:
-        return gradient
-    if gradient.dim() == 0 or gradient.numel() <= SMALL:
-        return gradient.reshape(-1)
-    row = gradient.select(0, 0)
-    return row if row.dim() == 1 else row.reshape(-1)
-
-
-def _local(gradient: Tensor) -> Tensor:
-    """Return this rank's part of a gradient that is sharded over the ranks."""
-    local: Tensor = gradient.to_local() if hasattr(gradient, "to_local") else gradient
-    return local
+    dims = gradient.dim()
+    if dims == 1 or isinstance(gradient, DTensor):
+        return gradient.to_local().flatten() if isinstance(gradient, DTensor) else gradient  # this rank's part
+    row = gradient.select(0, 0) if dims else gradient
+    return row if dims == 2 else row.reshape(-1)

@@ -51,7 +51,12 @@ AUGMENTATION = ("crop", "crop_scale", "randaugment_n", "randaugment_m", "randaug
 class Extractor:
     """Features of images by a frozen backbone, from the store on disk or computed now."""
 
-    def __init__(self, encoder: Encoder, card: ModelCard, data: DataSettings, device: torch.device, reporter: Reporter):
+    def __init__(
+        self, encoder: Encoder, card: ModelCard, data: DataSettings, device: torch.device, reporter: Reporter,
+        *, weights: str | None = None,
+    ):  # fmt: skip
+        self._weights = weights
+        """hash of the backbone's weights in memory, if it is known"""
         self.card, self.data, self.device, self.reporter = card, data, device, reporter
         self.encoder = encoder.eval().requires_grad_(False)
         self.encoder = self.encoder.to(device, memory_format=torch.channels_last)  # type: ignore[call-overload]
@@ -247,7 +252,7 @@ class Extractor:
         like = self.card.preprocessing
         return {
             "backbone": self.card.backbone,
-            "weights": weights_hash(self.encoder.backbone),
+            "weights": self._weights or weights_hash(self.encoder.backbone),
             "size": like.size,
             "channels": self.card.channels,
             "mean": list(like.mean),

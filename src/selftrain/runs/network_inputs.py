@@ -211,12 +211,13 @@ def make_extractor(settings: Settings, corpus: Corpus | None, device: torch.devi
         raise UserError(f"data.precision=bf16: {reason}")
     side = data.size or backbone.preprocessing.size
     warn_of_size(backbone.name, backbone.preprocessing.size, side, reporter)
+    weights = weights_hash(backbone)
     card = make_card(
         network, backbone, () if corpus is None else corpus.classes, side, _clean_crop(data), data.clean_zoom,
-        frozen=True, weights=weights_hash(backbone), integer_classes=corpus is not None and corpus.integer_classes,
+        frozen=True, weights=weights, integer_classes=corpus is not None and corpus.integer_classes,
         precision=data.precision,
     )  # fmt: skip
-    return Extractor(make_encoder(card, backbone), card, data, device, reporter)
+    return Extractor(make_encoder(card, backbone), card, data, device, reporter, weights=weights)
 
 
 def _frozen_inputs(settings: Settings, corpus: Corpus, extractor: Extractor) -> FrozenInputs:
