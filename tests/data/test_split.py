@@ -323,6 +323,24 @@ def test_a_failed_write_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.
     assert os.listdir(tmp_path) == ["split.json"]
 
 
+@pytest.mark.parametrize(
+    "field", ["hash", "seed", "labels_per_class", "include_labeled", "counts", "classes", "pictures"]
+)
+def test_a_field_that_is_missing(tmp_path: Path, field: str) -> None:
+    """One that may be null ended in a traceback."""
+    corpus = corpus_of({"a": 4, "b": 4})
+    path = tmp_path / "split.json"
+    save_split(make_split(corpus, labels_per_class=2), corpus, path)
+    saved = json.loads(path.read_text())
+    del saved[field]
+    path.write_text(json.dumps(saved))
+    if field in ("labels_per_class", "pictures"):  # which may be unknown
+        load_split(path, corpus)
+        return
+    with pytest.raises(UserError, match=rf"field {field}: .* found nothing"):
+        load_split(path, corpus)
+
+
 def test_files_that_are_no_split(tmp_path: Path) -> None:
     corpus = corpus_of({"a": 4, "b": 4})
     path = tmp_path / "split.json"

@@ -119,7 +119,7 @@ def load_split(path: str | os.PathLike[str], corpus: Corpus) -> Split:
         indices(entry["path"] for entry in saved["labeled"]),
         indices(entry["path"] for entry in saved["validation"]),
         seed=saved["seed"],
-        labels_per_class=saved["labels_per_class"],
+        labels_per_class=saved.get("labels_per_class"),
         include_labeled=saved["include_labeled"],
         unlabeled=None if unlabeled is None else indices(unlabeled),
     )
