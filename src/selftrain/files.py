@@ -29,7 +29,7 @@ LARGEST_TEXT = 1 << 28
 LARGEST_YAML = 1 << 20
 DEEPEST = 64
 """levels of nesting in a YAML file"""
-_SYSTEM_ERROR = re.compile(r"\(os error (\d+)\)")
+_SYSTEM_ERROR = re.compile(r"\b(?:os error|Os \{ code:) (\d+)")
 """how libraries that are written in Rust name the error of a system call"""
 
 

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
-EXTRAS = ("export", "web", "sweep", "hf")
+EXTRAS = ("export", "openvino", "web", "sweep", "hf")
 FIXED = {
     "torch": (2, 11), "pillow": (12, 3), "filelock": (3, 20, 3), "jinja2": (3, 1, 6), "onnx": (1, 21),
     "starlette": (1, 5, 1),
