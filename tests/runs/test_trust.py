@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -14,7 +15,7 @@ from selftrain.config.schema import check
 from selftrain.errors import UserError
 from selftrain.files import read_json, write_json
 from selftrain.methods import Diffusion
-from selftrain.methods.accuracy import class_interval, estimate_accuracy, per_class_accuracy
+from selftrain.methods.accuracy import class_interval, estimate_accuracy, per_class_accuracy, usual_temperature
 from selftrain.methods.confidence import (
     estimate_prior,
     matching_temperature,
@@ -27,6 +28,7 @@ from selftrain.neighbours import nearest_rows
 from selftrain.nn.layers import Tempered
 from selftrain.runs.model import load_model
 from selftrain.runs.records import Calibrated
+from selftrain.runs.trust import OPTIMISM
 from tests.cli.test_cli import run as command
 from tests.runs.feature_piles import DIM, K, features, train_pile, uneven, unseen
 
@@ -149,6 +151,26 @@ def test_a_model_gains_on_its_stand_in_what_it_says() -> None:
     assert without.accuracy == pytest.approx(before.accuracy, abs=1e-9)
 
 
+def test_the_temperature_of_a_blend_is_mostly_that_of_others_like_it() -> None:
+    naive = math.exp(math.log(0.71) + 0.79 * (1 - 0.8) + 0.4 * math.log(0.6))
+    assert usual_temperature(0.8, 0.6) == pytest.approx(naive)
+    assert usual_temperature(0.5, 0.6) > usual_temperature(
+        0.8, 0.6
+    )  # less accurate blends are surer than they should be
+
+
+def test_an_estimate_that_is_moved_is_as_unsure_as_before() -> None:
+    p = np.random.default_rng(0).dirichlet(np.ones(3), 100)
+    found = estimate_accuracy(p[:12], np.arange(12) % 3, p, p, weight=np.ones(100), label_weight=np.ones(12), gain=True)
+    assert found is not None
+    again = found.moved(found.accuracy)
+    assert (again.low, again.high) == (found.low, found.high)
+    higher = found.moved(found.accuracy + 0.1)
+    assert higher.accuracy == pytest.approx(found.accuracy + 0.1)
+    assert higher.low > found.low
+    assert found.moved(1.2).accuracy == 0.99
+
+
 def test_an_estimate_needs_a_label_to_leave_out() -> None:
     nothing = np.full((3, 3), np.nan)
     p = np.eye(3)
@@ -179,6 +201,7 @@ def test_a_run_keeps_its_calibration_and_its_estimate(run: selftrain.Run) -> Non
     assert 0 < found["low"] < found["accuracy"] < found["high"] < 1
     assert len(found["per_class"]) == K
     assert found["risk_coverage"]
+    assert found["risk_coverage"][-1][1] == pytest.approx(found["accuracy"] + OPTIMISM, abs=0.02)  # one story
 
 
 def test_predict_evaluate_and_results_agree(run: selftrain.Run) -> None:

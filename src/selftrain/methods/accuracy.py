@@ -12,7 +12,7 @@ wrong together; of the images on which they differ, the model wins as many more 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,9 @@ SURE_T, FALL, USUAL_SD = 0.47, 2.3, 0.12
 share A of the pool, whatever the images; USUAL_SD is how much its logarithm varies"""
 LEAST = 0.01
 """lowest probability of a label that counts: one odd or wrong label must not decide the temperature"""
+BLEND_T, BLEND_FALL, BLEND_SHARE = 0.71, 0.79, 0.40
+"""a blend of estimated accuracy a, whose confidence matches it at temperature T, needs BLEND_T exp(BLEND_FALL (1 - a))
+T^BLEND_SHARE: what it takes to match says less than what blends of that accuracy usually need"""
 
 
 @dataclass(frozen=True)
@@ -49,6 +52,13 @@ class Estimate:
     """labels that were left out in turn"""
     stand_in: float
     """accuracy of the stand-in on the labels that were left out"""
+    sd: float
+    """standard deviation of the error of the estimate"""
+
+    def moved(self, accuracy: float) -> Estimate:
+        """Return another estimate from the same evidence, as unsure as this one."""
+        accuracy, low, high = _interval(accuracy, self.sd)
+        return replace(self, accuracy=accuracy, low=low, high=high)
 
 
 def estimate_accuracy(
@@ -97,9 +107,13 @@ def estimate_accuracy(
     won = float(np.average(p[rows, ours] - p[rows, theirs], weights=weight))
     accuracy = found + (won if gain else 0.0)
     sd = math.sqrt(float(again.var()) + (GAIN_SD * differ) ** 2 + STRUCTURE_SD**2)
-    accuracy, low, high = _interval(float(accuracy), sd)
     right = float(np.average(seen.argmax(axis=1) == truth, weights=counts))
-    return Estimate(accuracy, low, high, len(truth), right)
+    return Estimate(*_interval(float(accuracy), sd), len(truth), right, sd)
+
+
+def usual_temperature(accuracy: float, matching: float) -> float:
+    """Return the temperature of a blend from its estimated accuracy and the temperature that matches it."""
+    return float(BLEND_T * math.exp(BLEND_FALL * (1 - accuracy)) * matching**BLEND_SHARE)
 
 
 def _losses(p: Array, y: Array) -> Array:

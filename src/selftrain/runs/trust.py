@@ -15,7 +15,14 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from selftrain.engine.evaluate import probabilities
-from selftrain.methods.accuracy import LEVEL, Estimate, class_interval, estimate_accuracy, per_class_accuracy
+from selftrain.methods.accuracy import (
+    LEVEL,
+    Estimate,
+    class_interval,
+    estimate_accuracy,
+    per_class_accuracy,
+    usual_temperature,
+)
 from selftrain.methods.confidence import matching_temperature, risk_coverage, tempered
 from selftrain.methods.folds import choose_temperature
 from selftrain.methods.prior import PART as PRIOR
@@ -109,7 +116,11 @@ def judge_trust(training: Training, model: nn.Module, verdict: Verdict | None) -
     most = min(0.995, 1 - 1 / (estimate.labels + 2))  # n labels that are all right do not prove more (Laplace)
     doubt = DOUBT if blend else 0.0
     T = matching_temperature(p, min(most, estimate.accuracy + optimism), weight, doubt)
+    if blend:
+        T = max(usual_temperature(estimate.accuracy, T), matching_temperature(p, most, weight, doubt))
     calibrated = tempered(p, T, doubt)
+    if blend:  # its mean confidence is nearer to its accuracy than what it was matched with
+        estimate = estimate.moved(float(np.average(calibrated.max(axis=1), weights=weight)) - optimism)
     record = _record(estimate, calibrated, weight, found.left_out, split.labels) if len(found.rows) else None
     prior = np.average(calibrated, axis=0, weights=weight)
     return Trust((T,) * K, tuple(np.round(prior, 6).tolist()), estimate.labels, record, doubt)
