@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from selftrain.bench.backbones import BACKBONES
 from selftrain.bench.cpu import CPU
 from selftrain.bench.figures import FIGURES
 from selftrain.bench.from_yaml import read_bench
@@ -18,7 +19,7 @@ from selftrain.bench.tune import STUDIES, TUNE
 from selftrain.errors import UserError, nearest
 
 YAML_SUFFIXES = (".yaml", ".yml")
-BENCHES: dict[str, Bench] = {**CPU, **TRAINED, **PILE, **TUNE, **PAPER, **STUDIES, **FIGURES}
+BENCHES: dict[str, Bench] = {**CPU, **TRAINED, **PILE, **BACKBONES, **TUNE, **PAPER, **STUDIES, **FIGURES}
 
 
 def find_bench(name: str) -> Bench:

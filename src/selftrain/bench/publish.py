@@ -40,6 +40,7 @@ QUESTIONS: dict[str, Question] = {
     "piles": Question("What happens on pools that are uneven or hold junk?", ("pile/all",)),
     "fine-tuning": Question("Does DST help when a whole pretrained network is trained?", ("cpu/finetune",)),
     "scratch": Question("Does DST help from random weights?", ("cpu/scratch", "cpu/digits")),
+    "backbones": Question("What do stronger backbones change?", ("backbone/levels", "backbone/gain")),
     "labels": Question("How many labels are enough?", ("cpu/labels",)),
     "parts": Question("Which parts of DST matter?", ("cpu/ablation", "cpu/main-head", "cpu/quality")),
 }
