@@ -63,7 +63,7 @@ class Run(RunFolder):
             The file to write: .onnx, .pt2 (``torch.export``) or .xml (OpenVINO). ``predict.py`` and the classes are
             written beside an .onnx file.
         format
-            ``onnx`` or ``torch``; by default, whatever the suffix says.
+            ``onnx``, ``torch`` or ``openvino``; by default, whatever the suffix says.
         int8
             Images like those to predict. The backbone is then computed in 8-bit integers, whose ranges they set (ONNX).
         """

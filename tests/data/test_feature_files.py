@@ -188,6 +188,11 @@ def test_an_origin_must_be_usable() -> None:
         assert Origin.parse({**CARD, "preprocessing": {**like, **change}}) is None
     other = Origin.parse({**CARD, "weights": "other"})
     check_origins(Origin.parse(CARD), None, "a", "b")
+    half = Origin.parse({**CARD, "precision": "bf16"})
+    assert half is not None
+    assert half.precision == "bf16"
+    check_origins(half, Origin.parse(CARD), "a", "b")  # nearly the same numbers
+    assert Origin.parse({**CARD, "precision": "int3"}) is None
     with pytest.raises(UserError, match="a: these are features of lite0 at 32 px with other weights"):
         check_origins(other, Origin.parse(CARD), "a", "those")
 

@@ -222,3 +222,15 @@ def test_errors_name_the_file_and_what_would_be_right(scratch: selftrain.Run, tm
         export(tmp_path, tmp_path / "sub" / "model.onnx")
     with pytest.raises(UserError, match=r"expected an \.onnx file"):
         ExportedModel(tmp_path / "model.pt2")
+
+
+def test_weights_of_others_are_not_replaced(scratch: selftrain.Run, tmp_path: Path) -> None:
+    pytest.importorskip("openvino")
+    mine = tmp_path / "pytorch_model.bin"
+    mine.write_bytes(b"mine")
+    with pytest.raises(UserError, match=r"pytorch_model\.bin: this file exists and was not written by 'selftrain exp"):
+        scratch.export(tmp_path / "pytorch_model.xml")
+    assert mine.read_bytes() == b"mine"
+    for _ in range(2):  # its own are
+        scratch.export(tmp_path / "Model.XML")
+    assert {file.name for file in tmp_path.iterdir()} == {"pytorch_model.bin", "Model.XML", "Model.bin"}

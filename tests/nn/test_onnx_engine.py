@@ -222,3 +222,17 @@ def test_openvino_tells_nobody_that_it_was_imported() -> None:
     shown = f"import sys; {loads}; print('openvino_telemetry' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", shown], capture_output=True, timeout=200, check=True)
     assert done.stdout.strip() == b"False"
+
+
+def test_a_worker_without_the_library_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = make_settings("frozen", {"data.size": 32, "data.cache": str(tmp_path)})
+    extractor = make_extractor(settings, None, torch.device("cpu"), Reporter(quiet=True))
+    assert extractor.about
+    worker = extractor.for_workers()
+    worker.check_versions()
+    worker.__dict__["runtime"] = OPENVINO  # as the machine that started the command has found
+    with pytest.raises(UserError, match="openvino is not installed, but the machine that started the command has"):
+        worker.check_versions()
+    extractor.device = torch.device("meta")
+    with pytest.raises(UserError, match=r"this machine would use its GPU.* CUDA_VISIBLE_DEVICES=-1"):
+        extractor.for_workers()

@@ -14,6 +14,7 @@ from selftrain.config.resolve import make_settings
 from selftrain.console import Reporter
 from selftrain.data.images import FileImages
 from selftrain.data.images.find import find_images
+from selftrain.errors import UserError
 from selftrain.nn.offline import offline_file
 from selftrain.runs import known_backbone, network_inputs
 from selftrain.runs.known_backbone import clean_features
@@ -116,3 +117,8 @@ def test_the_warning_of_an_odd_size_is_repeated(photos: FileImages, built: list[
         features(photos, Listening(quiet=True))
     assert len(built) == 1
     assert [("lite0 was trained on images of 224 px" in text) for text in said] == [True, True]
+
+
+def test_a_home_that_does_not_exist_is_an_error_of_one_line(photos: FileImages) -> None:
+    with pytest.raises(UserError, match="nobody-here"):
+        features(photos, weights="~nobody-here/w.safetensors")

@@ -77,6 +77,16 @@ def test_levels_compute_with_16_bits_where_they_can(
     assert with_quality("fast", {}, given, Reporter(quiet=True)).get("data.precision") == expected
 
 
+@pytest.mark.parametrize("line", ["engine: torch", "precision: '32'"])
+def test_a_config_says_how_numbers_are_computed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, missing: dict[str, str], line: str
+) -> None:
+    monkeypatch.setattr(arguments, "why_not_bf16", lambda engine, device: "" if engine == "auto" else "no")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    (tmp_path / "config.yaml").write_text(f"data:\n  {line}\n")
+    assert "data.precision" not in with_quality("fast", {}, {}, Reporter(quiet=True), tmp_path / "config.yaml")
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

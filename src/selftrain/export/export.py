@@ -100,9 +100,13 @@ def export(
     if int8 is not None and chosen != "onnx":
         raise UserError(f"`int8`: only ONNX files can be in 8-bit integers, not {chosen}.")
     check_writable(out)
+    _check_installed(chosen, out)
     if chosen == "onnx":
         check_beside(out)
-    _check_installed(chosen, out)
+    elif chosen == "openvino":
+        from selftrain.export.openvino_file import check_weights
+
+        check_weights(out)
     reporter = reporter or Reporter(quiet=True)
     layout = RunLayout(Path(run))
     predictor = load_predictor(layout.model, reporter)

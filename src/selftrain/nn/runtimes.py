@@ -66,7 +66,8 @@ class OpenVinoNetwork:
     """A network in a file of ONNX, on one thread per call; safe to call from several threads at a time."""
 
     def __init__(self, file: Path, precision: str):
-        core, cores = openvino_core(), os.cpu_count() or 1
+        asked = os.environ.get("OMP_NUM_THREADS", "")  # which a cluster sets for its workers
+        core, cores = openvino_core(), int(asked) if asked.isdigit() and int(asked) else os.cpu_count() or 1
         options = {
             "INFERENCE_PRECISION_HINT": {"32": "f32", "bf16": "bf16"}[precision], "ENABLE_CPU_PINNING": False,
             "NUM_STREAMS": cores, "INFERENCE_NUM_THREADS": cores,

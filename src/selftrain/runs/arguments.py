@@ -89,9 +89,16 @@ def parse_arguments(
 
 
 def with_quality(
-    level: str | None, named: Mapping[str, Any], settings: Mapping[str, Any] | None, reporter: Reporter
+    level: str | None,
+    named: Mapping[str, Any],
+    settings: Mapping[str, Any] | None,
+    reporter: Reporter,
+    config: str | Path | None = None,
 ) -> dict[str, Any]:
-    """Return the settings that have arguments of their own with those of a quality level, which is announced."""
+    """Return the settings that have arguments of their own with those of a quality level, which is announced.
+
+    A level takes precedence over ``config``, but for how numbers are computed.
+    """
     given = {**(settings or {}), **{name: value for name, value in named.items() if value is not None}}
     if level is None:
         return dict(named)
@@ -103,7 +110,9 @@ def with_quality(
     chosen = choose(level)
     reporter.say(chosen.in_words())
     choice = chosen.choice
-    fast = not torch.cuda.is_available() and not why_not_bf16(str(given.get("data.engine", "auto")), "cpu")
+    computed = {**({} if config is None else read_config(Path(config))), **given}
+    fast = not torch.cuda.is_available() and not why_not_bf16(str(computed.get("data.engine", "auto")), "cpu")
+    fast = fast and "data.precision" not in computed
     values = {
         "regime": "frozen", "network.backbone": choice.backbone, "data.size": choice.size,
         "data.weak_views": choice.weak, "data.strong_views": choice.strong,

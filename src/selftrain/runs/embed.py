@@ -63,7 +63,7 @@ def embed(
     Parameters
     ----------
     images
-        A folder and its subfolders, an image file, tar files, or ``hf:NAME``.
+        A folder and its subfolders, an image file, tar files, Parquet files, a URL of an object store, or ``hf:NAME``.
     backbone, quality, size, settings
         As ``train`` takes them, with the defaults of the frozen regime.
     weak, strong
@@ -118,7 +118,7 @@ def _write(
 ) -> Origin:
     flip, card = settings.data.flip is not False, extractor.card
     features = extractor.features(images, views, flip=flip)
-    origin = Origin(card.backbone, card.weights, card.channels, asdict(card.preprocessing))
+    origin = Origin(card.backbone, card.weights, card.channels, asdict(card.preprocessing), card.precision)
     about = {"format": FORMAT, "selftrain": __version__, **origin.to_card(), "views": list(views)}
     if len(views) > 1:
         augmentation = {name: getattr(settings.data, name) for name in AUGMENTATION}

@@ -77,6 +77,11 @@ class Extractor:
 
     def for_workers(self) -> Extractor:
         """Return this extractor as workers of a cluster use it: the same features, in the same store."""
+        if self.on_gpu:
+            raise UserError(
+                "ray: features are computed on the cores of the cluster, but this machine would use its GPU, whose "
+                "features differ. Hide it: CUDA_VISIBLE_DEVICES=-1."
+            )
         assert self.about  # decided once, here
         worker = copy.copy(self)
         worker.on_ray = False
@@ -208,7 +213,7 @@ class Extractor:
         """Say how long the views that are not stored will take: from two passes, before the first image is read."""
         torch.set_num_threads(1)
         example = self._example(self.batch)
-        with torch.inference_mode():
+        with torch.inference_mode(), self._autocast():
             self.network(example)  # the first pass takes longer
             start = time.perf_counter()
             self.network(example)
@@ -224,6 +229,11 @@ class Extractor:
         reason = why_not_bf16(self.data.engine, self.device.type) if self.precision == "bf16" else ""
         if reason:
             raise UserError(f"{socket.gethostname()}: data.precision=bf16: {reason}")
+        if self.runtime is not None and not is_installed(self.runtime):
+            raise UserError(
+                f"{socket.gethostname()}: {self.runtime.library} is not installed, but the machine that started the "
+                f"command has {self.about['engine']}. Install the same version on all machines."
+            )
         here = self._engine()
         if here != self.about["engine"]:
             raise UserError(

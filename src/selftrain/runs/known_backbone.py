@@ -30,6 +30,7 @@ from selftrain.data.images import Images
 from selftrain.data.images.content import file_mark
 from selftrain.data.images.memory import FOLDER, Memory
 from selftrain.errors import UserError
+from selftrain.files import expanded
 from selftrain.nn.backbones import KEYWORDS
 from selftrain.nn.offline import OFFLINE, offline_file
 from selftrain.nn.preprocessing import Preprocessing
@@ -78,7 +79,7 @@ def _mark(settings: Settings, device: torch.device) -> str | None:
     if data.extract_on == "ray" or any(name not in OFFLINE for name in names):
         return None
     if network.weights not in KEYWORDS:
-        files = [Path(network.weights).expanduser()]
+        files = [expanded(network.weights)]
     elif network.weights != "none":
         files = [file for name in names if (file := offline_file(name)) is not None]
     marks = [file_mark(str(file)).hex() for file in (*files, *_code())]

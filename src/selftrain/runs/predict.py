@@ -219,7 +219,7 @@ class Predictor:
 
     @one_cluster()
     def predict(self, images: Any, *, strict: bool = False, engine: str = "local") -> Predictions:
-        """Predict images: a folder and its subfolders, an image file, tar files, hf:NAME, or a NumPy array."""
+        """Predict images: a folder and its subfolders, a file, tar or Parquet files, a URL, hf:NAME, or a NumPy array."""
         self._use(engine)
         source = Source.parse(images, argument="images")
         dim = 0 if self.takes(source) == "images" else self.card.features
@@ -324,9 +324,7 @@ def load_predictor(folder: Path, reporter: Reporter | None = None, *, cache: str
     extractor, dim = None, card.features
     if card.frozen and not card.features:
         assert isinstance(model, OnFeatures)
-        half = card.precision == "bf16" and not why_not_bf16("auto", device.type)  # else as exactly as can be
-        data = DataSettings(cache=cache, precision="bf16" if half else "32")
-        extractor = Extractor(model.encoder, card, data, device, reporter)
+        extractor = Extractor(model.encoder, card, _like(card.precision, cache, device), device, reporter)
         model, dim = model.predictor, extractor.dim
     novelty = load_novelty(folder, classes=len(card.classes), dim=dim) if dim else None
     novelty = novelty if novelty is None else novelty.to(device)
@@ -347,7 +345,13 @@ def load_embedder(
     own = replace(
         card, backbone=origin.backbone, weights=origin.weights, channels=origin.channels, preprocessing=like, features=0
     )
-    return Extractor(make_encoder(own, backbone), own, DataSettings(cache=cache), device, reporter)
+    return Extractor(make_encoder(own, backbone), own, _like(origin.precision, cache, device), device, reporter)
+
+
+def _like(precision: str, cache: str | None, device: torch.device) -> DataSettings:
+    """Return settings for features like those of training; with 32 bits where this machine has no others."""
+    half = precision == "bf16" and not why_not_bf16("auto", device.type)
+    return DataSettings(cache=cache, precision="bf16" if half else "32")
 
 
 def keep_readable(

@@ -7,7 +7,8 @@ a worker, only those pieces of its task are handed out again that it had not sto
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -27,6 +28,8 @@ from selftrain.engine.ray_cluster import ray_cluster
 from selftrain.engine.ray_tasks import cores_of, spread
 from selftrain.errors import UserError
 
+VISIBLE = 90.0
+"""seconds after which what a worker has stored must be there"""
 CHUNK = 512
 """images of one task"""
 
@@ -93,13 +96,21 @@ class RayFill:
             with self.reporter.progress("extracting features on ray", missing, "images", kept=KEPT) as bar:
                 done = 0
                 for task, _ in spread(ray, _extract, _tasks(jobs), work, left):
-                    if not done and left(task):
+                    if not done and not _appears(lambda task=task: not left(task)):  # type: ignore[misc]
                         raise UserError(
                             f"cache {collection.root}: features that the cluster has extracted are not there. Is the "
                             f"folder on a path that all machines share?"
                         )
                     done += images_of(task)
                     bar.reach(done)
+
+
+def _appears(is_there: Callable[[], bool]) -> bool:
+    """Wait for what another machine has written: network file systems keep the list of a folder for a minute."""
+    end = time.monotonic() + VISIBLE
+    while not (found := is_there()) and time.monotonic() < end:
+        time.sleep(1)
+    return found
 
 
 def _rows(task: list[Job]) -> NDArray[np.int64]:

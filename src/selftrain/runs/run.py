@@ -67,7 +67,7 @@ class Run:
         return replace(predictor, seen=read_seen(self.layout.read_seen(), predictor.extractor.dim))
 
     def predict(self, images: Any, *, strict: bool = False, engine: str = "local") -> Predictions:
-        """Return the class and the probabilities of new images: a folder, a file, or a NumPy array.
+        """Return the class and the probabilities of new images: a folder, a file, a URL, or a NumPy array.
 
         ``engine="ray"`` extracts features on a Ray cluster.
         """

@@ -92,7 +92,7 @@ def train(
     reporter = reporter or Reporter(quiet or started().rank > 0)
     arguments = parse_arguments(
         data=data, labels=labels, test=test, unlabeled=unlabeled, method=method, root=root, settings=settings,
-        config=config, method_files=method_files, named=with_quality(quality, named, settings, reporter),
+        config=config, method_files=method_files, named=with_quality(quality, named, settings, reporter, config),
     )  # fmt: skip
     folder = None if out is None else Path(out)
     return _train(arguments, folder, resume, reporter, watch, overwrite=overwrite)

@@ -1,4 +1,4 @@
-"""Centres of clusters by k-means: scikit-learn's algorithm, step by step and with the same random draws.
+"""Centres of clusters by k-means: scikit-learn's algorithm, step by step, up to rounding.
 
 Written here because loading scikit-learn takes a second, a third of the wait for the first suggestions of the labeling
 page. Knows nothing of images or labels.

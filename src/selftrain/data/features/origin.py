@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from selftrain.errors import UserError
@@ -25,16 +25,20 @@ class Origin:
     channels: int
     preprocessing: Mapping[str, Any]
     """mean, std, size, interpolation, crop"""
+    precision: str = "32"
+    """numbers with which it computed: 32 or bf16"""
 
     @classmethod
     def parse(cls, card: Any) -> Origin | None:
         """Return the origin that a card names; None if it names none."""
         try:
             like = card["preprocessing"]
-            known = cls(str(card["backbone"]), str(card["weights"]), int(card["channels"]), dict(like))
+            precision = str(card.get("precision", "32"))  # older cards lack it
+            known = cls(str(card["backbone"]), str(card["weights"]), int(card["channels"]), dict(like), precision)
             numbers = [float(value) for value in (*like["mean"], *like["std"], like["crop"])]
             usable = 8 <= like["size"] <= 4096 and len(numbers) == 2 * known.channels + 1
-        except (KeyError, TypeError, ValueError):
+            usable = usable and precision in ("32", "bf16")
+        except (AttributeError, KeyError, TypeError, ValueError):
             return None
         return known if usable and like.get("interpolation") in INTERPOLATIONS else None
 
@@ -46,8 +50,13 @@ class Origin:
 
 
 def check_origins(mine: Origin | None, other: Origin | None, what: str, whose: str) -> None:
-    """Raise a UserError if two sets of features are known to come from different backbones; numbers would not fit."""
-    if mine is None or other is None or json.dumps(mine.to_card()) == json.dumps(other.to_card()):
+    """Raise a UserError if two sets of features are known to come from different backbones; numbers would not fit.
+
+    Features that were computed with other precision fit: they differ by less than two views of an image do.
+    """
+    if mine is None or other is None:
+        return
+    if json.dumps(replace(mine, precision="32").to_card()) == json.dumps(replace(other, precision="32").to_card()):
         return
     one, two = str(mine), str(other)
     if one == two:
