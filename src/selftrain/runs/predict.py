@@ -219,7 +219,7 @@ class Predictor:
 
     @one_cluster()
     def predict(self, images: Any, *, strict: bool = False, engine: str = "local") -> Predictions:
-        """Predict images: a folder and its subfolders, a file, tar or Parquet files, a URL, hf:NAME, or a NumPy array."""
+        """Predict images: a folder and its subfolders, a file, tar, Parquet, a URL, hf:NAME, or an array."""
         self._use(engine)
         source = Source.parse(images, argument="images")
         dim = 0 if self.takes(source) == "images" else self.card.features
