@@ -107,8 +107,8 @@ class DataSettings:
     cache_dtype: Literal["float16", "float32"] = "float16"
     """frozen: number format of stored features"""
     engine: Annotated[Literal["auto", "torch", "onnx", "openvino"], NEUTRAL] = "auto"
-    """frozen: what runs the backbone; their features differ by rounding; auto: on a CPU OpenVINO if it is installed
-    (the extra openvino), else onnxruntime (the extra onnx), else torch"""
+    """frozen: what runs the backbone; their features differ by rounding; auto: on a CPU onnxruntime if it is
+    installed (the extra onnx), else OpenVINO (the extra openvino), else torch"""
     precision: Annotated[Literal["32", "bf16"], ADDED] = "32"
     """frozen: numbers with which the backbone computes; bf16: twice as fast where the processor has such numbers, with
     OpenVINO, or on a GPU; set by --quality"""
