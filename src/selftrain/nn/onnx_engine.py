@@ -16,6 +16,7 @@ from torch import Tensor, nn
 
 from selftrain.errors import UserError, is_of_the_machine, lacks_memory
 from selftrain.files import replacing, write_text
+from selftrain.nn.fold import fold_batch_norm
 from selftrain.nn.runtimes import INPUT, ONNXRUNTIME, OUTPUT, Runs, Runtime
 from selftrain.text import first_line
 
@@ -34,6 +35,7 @@ def make_onnx(
 ) -> Runs | None:
     """Return a network in a runtime, from its file or exported now; None if it cannot be, or answers differently.
 
+    What is exported is ``net`` with its batch norms folded, as in exported models: both then compute the same numbers.
     ``example`` has the size of every later batch. ``net`` must be in evaluation mode. The answer to ``example`` is
     compared with that of ``net`` each time, so a damaged file is noticed and written again. Too little memory or a
     failing disk is raised: features by torch are rounded differently, and a failure that was written down would last.
@@ -88,7 +90,8 @@ def _export(net: nn.Module, example: Tensor, file: Path, runtime: Runtime, preci
 
 def _write(net: nn.Module, example: Tensor, file: Path) -> None:
     with warnings.catch_warnings(), torch.no_grad():
+        folded = fold_batch_norm(net, example[:2], pack=False)
         warnings.simplefilter("ignore")  # about the exporter itself, and about shapes, which are fixed here
         torch.onnx.export(
-            net, (example,), str(file), dynamo=False, opset_version=OPSET, input_names=[INPUT], output_names=[OUTPUT]
+            folded, (example,), str(file), dynamo=False, opset_version=OPSET, input_names=[INPUT], output_names=[OUTPUT]
         )

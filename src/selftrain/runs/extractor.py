@@ -44,6 +44,8 @@ from selftrain.text import duration
 PIXELS_PER_PASS = 1 << 17  # on a CPU, small passes keep activations in the cache: 8 images of 128 x 128
 WORTH_SAYING = 20.0
 """seconds of extraction from which the expected time is printed"""
+FOLDING = "before export"
+"""when batch norms are folded for runtimes; features of earlier versions, which left it to them, differ by rounding"""
 Features = NDArray[Any] | StoredFeatures
 AUGMENTATION = ("crop", "crop_scale", "randaugment_n", "randaugment_m", "randaugment_jitter", "cutout")
 
@@ -170,6 +172,7 @@ class Extractor:
     def _name_for(self, runtime: Runtime) -> str:
         """The name of the exported network: all that it depends on."""
         about = {**self._described, "batch": self.batch, "engine": str(runtime), "torch": torch.__version__}
+        about |= {"folding": FOLDING}
         about |= {"precision": self.precision} if self.precision != "32" else {}
         return hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:24]
 
@@ -250,7 +253,8 @@ class Extractor:
         """Everything that features depend on besides the image and the view."""
         precision = {"32": "float32", "bf16": "bfloat16"}[self.precision]
         if self.runtime is not None or not self.trainable:
-            return {**self._described, "engine": self._engine(), "precision": precision}
+            folding = {"folding": FOLDING} if self.trainable else {}
+            return {**self._described, "engine": self._engine(), "precision": precision, **folding}
         network = self.network
         assert isinstance(network, nn.Module)
         half = {"precision": precision} if self.precision != "32" else {}
