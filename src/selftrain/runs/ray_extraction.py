@@ -19,7 +19,7 @@ from selftrain.console import Reporter
 from selftrain.data.features.collection import Collection
 from selftrain.data.features.extract import PIECE
 from selftrain.data.features.store import KEPT, Job, images_of, missing_jobs
-from selftrain.data.images import Images, UnreadableImage
+from selftrain.data.images import Images
 from selftrain.data.images.content import Digests, digests, is_known
 from selftrain.data.images.memory import Memory
 from selftrain.data.images.pixel_budget import MOST_PIXELS, most_pixels, pixel_limit
@@ -168,10 +168,5 @@ def _extract(known: list[Any], work: Piecework, most: int) -> None:
 
 def _look(images: Images) -> tuple[list[bytes], NDArray[np.bool_]]:
     """Return the contents of images, and which can be decoded."""
-    good = np.ones(len(images), bool)
-    for i in range(len(images)):
-        try:
-            images.check(i)
-        except UnreadableImage:
-            good[i] = False
-    return [images.content(i) for i in range(len(images))], good
+    looks = [images.look(i) for i in range(len(images))]
+    return [content for content, _ in looks], np.array([good for _, good in looks], bool)

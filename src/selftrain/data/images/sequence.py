@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 from PIL import Image
 
 from selftrain.data.images.content import Digests, digest, digests, file_mark, unknown
-from selftrain.data.images.decode import opened, read_image
+from selftrain.data.images.decode import UnreadableImage, opened, read_image
 from selftrain.data.images.pixel_budget import decoding
 from selftrain.errors import UserError
 from selftrain.regular_files import open_regular
@@ -63,6 +63,14 @@ class Images(ABC):
         """Return 16 bytes that are equal for copies of image ``i``; empty if it cannot be read."""
         raise TypeError(f"no content of {type(self).__name__}")
 
+    def look(self, i: int) -> tuple[bytes, bool]:
+        """Return the content of image ``i``, and whether it can be decoded."""
+        try:
+            self.check(i)
+        except UnreadableImage:
+            return self.content(i), False
+        return self.content(i), True
+
     def marks(self) -> Digests:
         """Return numbers that change when an image may have changed, without reading it; zeros where none are known."""
         return unknown(len(self))
@@ -91,22 +99,42 @@ class EncodedImages(Images):
         return read_image(self.source(i), mode, min_side, self.where(i))
 
     def content(self, i: int) -> bytes:
-        source = self.source(i)
-        if isinstance(source, bytes):
-            return digest(source)
         try:
-            with open_regular(source) as file:
-                return digest(file.read())
-        except OSError:
+            return _content(self.source(i))
+        except UnreadableImage:
             return b""
 
     def check(self, i: int, full: bool = True) -> None:
-        with opened(self.source(i), self.where(i)) as image:
-            if full:
-                # At 1/8 scale a JPEG is still read to its last byte, but most of the arithmetic is left out.
-                image.draft(None, (1, 1))
-                with decoding(image):
-                    image.load()
+        _check(self.source(i), self.where(i), full)
+
+    def look(self, i: int) -> tuple[bytes, bool]:
+        content = b""
+        try:
+            source = self.source(i)  # once: it may be an object in a store
+            content = _content(source)
+            _check(source, self.where(i))
+        except UnreadableImage:
+            return content, False
+        return content, True
+
+
+def _content(source: str | bytes) -> bytes:
+    if isinstance(source, bytes):
+        return digest(source)
+    try:
+        with open_regular(source) as file:
+            return digest(file.read())
+    except OSError:
+        return b""
+
+
+def _check(source: str | bytes, where: str, full: bool = True) -> None:
+    with opened(source, where) as image:
+        if full:
+            # At 1/8 scale a JPEG is still read to its last byte, but most of the arithmetic is left out.
+            image.draft(None, (1, 1))
+            with decoding(image):
+                image.load()
 
 
 class FileImages(EncodedImages):

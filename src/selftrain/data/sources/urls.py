@@ -8,19 +8,25 @@ from __future__ import annotations
 import posixpath
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TypeVar
 
 from numpy.typing import ArrayLike
 
 from selftrain.data.images import IMAGE_SUFFIXES, EncodedImages, UnreadableImage, is_hidden
 from selftrain.data.images.content import SETTLED, Digests, digest, digests
+from selftrain.data.sources.store_errors import why_unreadable
 from selftrain.errors import UserError
 from selftrain.network_access import check_online
+from selftrain.regular_files import open_regular
 from selftrain.text import first_line
 
+T = TypeVar("T")
+
+REMOTE = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss", "http", "https", "hf", "oss")
+"""schemes that tables, which may come from anybody, may name: never files or the memory of this machine"""
 HERE = ("file://", "local://", "memory://")
 VERSIONS = ("ETag", "etag", "md5Hash", "generation", "version_id")
 """what stores call numbers that change with the content of an object"""
@@ -28,6 +34,8 @@ ATTEMPTS = 3
 """times that an object is read before a failing store is an error"""
 AT_ONCE = 16
 """requests"""
+MOST_BYTES = 256 << 20
+"""bytes of one object that are read"""
 TIMES = ("mtime", "LastModified", "last_modified", "updated", "created")
 
 
@@ -38,6 +46,8 @@ def is_url(text: str) -> bool:
 
 def filesystem(url: str) -> tuple[Any, str]:
     """Return the file system of a URL, and the path in it."""
+    if "::" in url:  # fsspec would open what follows through another file system
+        raise UserError(f"{url}: URLs with '::' are not opened.")
     if not url.startswith(HERE):
         check_online(url)
     try:
@@ -52,10 +62,42 @@ def filesystem(url: str) -> tuple[Any, str]:
 
 
 def open_url(url: str) -> BinaryIO:
-    """Open an object to read."""
+    """Open an object to read; of files of this machine, only regular ones."""
     files, path = filesystem(url)
-    opened: BinaryIO = files.open(path, "rb")
+    from fsspec.implementations.local import LocalFileSystem
+
+    opened: BinaryIO = open_regular(path) if isinstance(files, LocalFileSystem) else files.open(path, "rb")
     return opened
+
+
+def read_url(url: str) -> bytes:
+    """Return the bytes of an object that is not larger than an image may be."""
+    if "::" in url:  # in a listing
+        raise UnreadableImage(url, "URLs with '::' are not opened")
+    content = bytearray()
+    with open_url(url) as file:
+        if (getattr(file, "size", None) or 0) <= MOST_BYTES:
+            while part := file.read(MOST_BYTES + 1 - len(content)):  # a stream returns what has arrived
+                content += part
+            if len(content) <= MOST_BYTES:
+                return bytes(content)
+    raise UnreadableImage(url, f"it has more than {MOST_BYTES >> 20} MB")
+
+
+def patiently(url: str, read: Callable[[], T]) -> T:
+    """Return what ``read`` returns. A store that fails is tried again, and is an error after the last attempt."""
+    for attempt in range(1, ATTEMPTS + 1):
+        try:
+            return read()
+        except (MemoryError, UserError):
+            raise
+        except Exception as error:  # every store has its own errors
+            if reason := why_unreadable(error):
+                raise UnreadableImage(url, reason) from None
+            if attempt == ATTEMPTS:
+                raise UserError(f"{url}: cannot be read ({first_line(error)}).") from None
+            time.sleep(2.0**attempt)
+    raise AssertionError
 
 
 def find_urls(pattern: str, suffixes: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -101,7 +143,7 @@ class UrlImages(EncodedImages):
     def __init__(self, urls: Sequence[str], names: Sequence[str], marks: Digests | None = None) -> None:
         self.urls, self.names = list(urls), list(names)
         self.known = marks
-        """marks from a listing; None: the store is asked for each object"""
+        """marks, from a listing or from an earlier call; None: the store has not been asked yet"""
 
     @classmethod
     def below(cls, url: str) -> UrlImages:
@@ -120,28 +162,10 @@ class UrlImages(EncodedImages):
 
     def source(self, i: int) -> bytes:
         """Return the bytes of an image. A store that fails stops the work: its images are not unreadable."""
-        for attempt in range(1, ATTEMPTS + 1):
-            try:
-                with open_url(self.urls[i]) as file:
-                    return file.read()
-            except UserError:
-                raise
-            except FileNotFoundError:
-                raise UnreadableImage(self.urls[i], "there is no such object") from None
-            except Exception as error:  # every store has its own errors
-                if attempt == ATTEMPTS:
-                    raise UserError(f"{self.urls[i]}: cannot be read ({first_line(error)}).") from None
-                time.sleep(2.0**attempt)
-        raise AssertionError
+        return patiently(self.urls[i], lambda: read_url(self.urls[i]))
 
     def where(self, i: int) -> str:
         return self.urls[i]
-
-    def content(self, i: int) -> bytes:
-        try:
-            return digest(self.source(i))
-        except UnreadableImage:
-            return b""
 
     def subset(self, indices: ArrayLike) -> UrlImages:
         rows = self._positions(indices)
@@ -154,10 +178,10 @@ class UrlImages(EncodedImages):
         return f"{scheme}://{rest.partition('/')[0]}"
 
     def marks(self) -> Digests:
-        if self.known is not None:
-            return self.known
-        with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="url-marks") as pool:
-            return digests(list(pool.map(url_mark, self.urls)))
+        if self.known is None:
+            with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="url-marks") as pool:
+                self.known = digests(list(pool.map(url_mark, self.urls)))
+        return self.known
 
     def stamps(self, times: bool = True) -> Iterator[bytes]:
         yield "\0".join(self.names).encode("utf-8", "surrogateescape") + self.marks().tobytes()
