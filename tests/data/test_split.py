@@ -334,7 +334,7 @@ def test_a_field_that_is_missing(tmp_path: Path, field: str) -> None:
     saved = json.loads(path.read_text())
     del saved[field]
     path.write_text(json.dumps(saved))
-    if field in ("labels_per_class", "pictures"):  # which may be unknown
+    if field in ("labels_per_class", "pictures"):  # older runs lack them
         load_split(path, corpus)
         return
     with pytest.raises(UserError, match=rf"field {field}: .* found nothing"):

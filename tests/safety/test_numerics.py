@@ -128,3 +128,24 @@ def test_a_number_in_a_large_gradient_is_seen(layer: nn.Linear | nn.Conv2d, numb
         watch = FiniteWatch(layer.parameters())
         watch.note(0, {})
         assert (watch.first() is not None) == wrong
+
+
+def test_of_a_sharded_gradient_the_first_row_on_this_rank_is_looked_at(tmp_path: Path) -> None:
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    from selftrain.engine.finite import _part
+
+    dist.init_process_group("gloo", init_method=f"file://{tmp_path}/store", rank=0, world_size=1)
+    try:
+        whole = torch.arange(12.0).reshape(4, 3)
+        sharded = distribute_tensor(whole, init_device_mesh("cpu", (1,)), [Shard(0)])
+        assert torch.equal(_part(sharded), whole[0])
+        empty = distribute_tensor(whole[:0], init_device_mesh("cpu", (1,)), [Shard(0)])
+        assert _part(empty).shape == (0,)
+    finally:
+        dist.destroy_process_group()
+    assert torch.equal(_part(whole), whole[0])
+    assert torch.equal(_part(torch.ones(2, 3, 3)), torch.ones(9))
+    assert _part(torch.tensor(2.0)).shape == (1,)

@@ -76,8 +76,10 @@ def _names(terms: Iterable[str], turn: str | None) -> Iterator[str]:
 
 def _part(gradient: Tensor) -> Tensor:
     """Return the numbers of a gradient to look at, as a vector; with few calls, since each costs more than the sum."""
+    if isinstance(gradient, DTensor):  # this rank's part of it, which can be empty
+        gradient = gradient.to_local()
     dims = gradient.dim()
-    if dims == 1 or isinstance(gradient, DTensor):
-        return gradient.to_local().flatten() if isinstance(gradient, DTensor) else gradient  # this rank's part
-    row = gradient.select(0, 0) if dims else gradient
-    return row if dims == 2 else row.reshape(-1)
+    if dims == 1:
+        return gradient
+    row = gradient.select(0, 0) if dims and len(gradient) else gradient
+    return row if dims == 2 and row is not gradient else row.reshape(-1)

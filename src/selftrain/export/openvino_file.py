@@ -21,8 +21,6 @@ from selftrain.nn.runtimes import openvino_core
 
 EXACT = {"INFERENCE_PRECISION_HINT": "f32"}
 """otherwise OpenVINO computes with 16 bits where the processor has them, and probabilities differ by some percent"""
-
-
 MARK = b"<selftrain>"
 """where our description begins"""
 

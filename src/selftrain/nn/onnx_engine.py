@@ -35,7 +35,7 @@ def make_onnx(
 ) -> Runs | None:
     """Return a network in a runtime, from its file or exported now; None if it cannot be, or answers differently.
 
-    What is exported is ``net`` with its batch norms folded, as in exported models: both then compute the same numbers.
+    ``net`` is exported with its batch norms folded, like exported models: both then compute the same.
     ``example`` has the size of every later batch. ``net`` must be in evaluation mode. The answer to ``example`` is
     compared with that of ``net`` each time, so a damaged file is noticed and written again. Too little memory or a
     failing disk is raised: features by torch are rounded differently, and a failure that was written down would last.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 import numpy as np
@@ -96,7 +97,7 @@ class RayFill:
             with self.reporter.progress("extracting features on ray", missing, "images", kept=KEPT) as bar:
                 done = 0
                 for task, _ in spread(ray, _extract, _tasks(jobs), work, left):
-                    if not done and not _appears(lambda task=task: not left(task)):  # type: ignore[misc]
+                    if not done and _is_still_left(partial(left, task)):
                         raise UserError(
                             f"cache {collection.root}: features that the cluster has extracted are not there. Is the "
                             f"folder on a path that all machines share?"
@@ -105,10 +106,10 @@ class RayFill:
                     bar.reach(done)
 
 
-def _appears(is_there: Callable[[], bool]) -> bool:
+def _is_still_left(left: Callable[[], object]) -> bool:
     """Wait for what another machine has written: network file systems keep the list of a folder for a minute."""
     end = time.monotonic() + VISIBLE
-    while not (found := is_there()) and time.monotonic() < end:
+    while (found := bool(left())) and time.monotonic() < end:
         time.sleep(1)
     return found
 
