@@ -26,6 +26,7 @@ from selftrain.methods.confidence import (
 )
 from selftrain.neighbours import nearest_rows
 from selftrain.nn.layers import Tempered
+from selftrain.runs import trust
 from selftrain.runs.model import load_model
 from selftrain.runs.records import Calibrated
 from selftrain.runs.trust import OPTIMISM
@@ -202,6 +203,22 @@ def test_a_run_keeps_its_calibration_and_its_estimate(run: selftrain.Run) -> Non
     assert len(found["per_class"]) == K
     assert found["risk_coverage"]
     assert found["risk_coverage"][-1][1] == pytest.approx(found["accuracy"] + OPTIMISM, abs=0.02)  # one story
+
+
+def test_a_blend_takes_the_usual_temperature(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[tuple[float, float]] = []
+
+    def usual(accuracy: float, matching: float) -> float:
+        asked.append((accuracy, matching))
+        return 7.0
+
+    monkeypatch.setattr(trust, "usual_temperature", usual)
+    run = train_pile(tmp_path / "run")
+    assert run.results["guard"]["choice"] == "blend"
+    assert read_json(run.model / "model.json")["temperature"] == [7.0] * K
+    ((accuracy, matching),) = asked
+    assert run.results["estimated"]["accuracy"] < accuracy  # so high a temperature leaves little confidence
+    assert 0 < matching < 7
 
 
 def test_predict_evaluate_and_results_agree(run: selftrain.Run) -> None:
